@@ -24,6 +24,16 @@ impl GrantId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
+    /// The id of what the period that starts at `start_ms` (unix ms) gets of the recurring grant with this id.
+    pub fn repeated_at(self, start_ms: i64) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("tollgate repeat of a grant v1");
+        hasher.update(self.0.as_bytes());
+        hasher.update(&start_ms.to_le_bytes());
+        let mut bytes = [0; 16];
+        hasher.finalize_xof().fill(&mut bytes);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
     /// The id with this UUID.
     pub fn from_uuid(id: uuid::Uuid) -> Self {
         Self(id)
@@ -74,6 +84,32 @@ impl GrantKind {
     }
 }
 
+/// How often a grant is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recurrence {
+    /// Once.
+    #[default]
+    None,
+    /// Again in each period that begins before its end.
+    Period,
+}
+
+impl Recurrence {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Period => "period",
+        }
+    }
+
+    /// The recurrence with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::None, Self::Period].into_iter().find(|recurrence| recurrence.as_str() == word)
+    }
+}
+
 /// Which grants burn first: 0 (first) to 100, 50 unless it is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
@@ -119,6 +155,8 @@ pub struct GrantTerms {
     pub effective_at_ms: Option<i64>,
     /// Until when (unix ms).
     pub expires_at_ms: i64,
+    /// How often it is given.
+    pub recurrence: Recurrence,
     /// Why, for people.
     pub reason: String,
 }
@@ -136,6 +174,10 @@ impl GrantTerms {
         hasher.update(&self.expires_at_ms.to_le_bytes());
         if let Some(at_ms) = self.effective_at_ms {
             hasher.update(&at_ms.to_le_bytes());
+        }
+        // Nothing for one that is given once: its fingerprint is the one that it had before others could recur.
+        if self.recurrence != Recurrence::None {
+            hasher.update(self.recurrence.as_str().as_bytes());
         }
         *hasher.finalize().as_bytes()
     }
@@ -203,6 +245,7 @@ mod tests {
             priority: Priority::default(),
             effective_at_ms: None,
             expires_at_ms: 9_000,
+            recurrence: Recurrence::None,
             reason: "a gift".into(),
         }
     }
@@ -214,6 +257,9 @@ mod tests {
         let id = GrantId::of(&acme, &key("k"));
         assert_eq!(id, GrantId::of(&acme, &key("k")));
         assert!(id != GrantId::of(&other, &key("k")) && id != GrantId::of(&acme, &key("l")));
+        let repeated = id.repeated_at(1_000);
+        assert_eq!(repeated, id.repeated_at(1_000));
+        assert!(repeated != id && repeated != id.repeated_at(1_001));
     }
 
     #[test]
@@ -227,6 +273,7 @@ mod tests {
             GrantTerms { priority: Priority::new(51).unwrap(), ..terms() },
             GrantTerms { effective_at_ms: Some(1), ..terms() },
             GrantTerms { expires_at_ms: 9_001, ..terms() },
+            GrantTerms { recurrence: Recurrence::Period, ..terms() },
             GrantTerms { reason: String::new(), ..terms() },
         ] {
             assert_ne!(other.fingerprint(), first, "{other:?}");

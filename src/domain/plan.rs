@@ -45,6 +45,9 @@ impl QuotaMode {
 /// with what the quota includes. By it a capacity at the gate is known as such a quota's.
 pub const MEASURED: Units = Units::HALF_MAX;
 
+/// In how many periods what rolls over may count at most.
+pub const ROLLOVER_PERIODS_MAX: u8 = 36;
+
 /// A plan's allowance of a meter for each billing period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +60,16 @@ pub struct Quota {
     /// the service without rollover read that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rollover: Option<Amount>,
+    /// How much the next period gets at least, of what is unused or beside it. This and the next two are left out where
+    /// they say nothing: versions of the service that do not know them read that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_rollover: Option<Amount>,
+    /// In how many periods counts what goes on, 1 to 36; 1 where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollover_periods: Option<u8>,
+    /// Whether what is left of it after those goes on again, together with what is unused of the included amount.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reroll: bool,
     /// What happens when it is used up.
     #[serde(default)]
     pub mode: QuotaMode,
@@ -102,18 +115,39 @@ impl Thresholds {
 }
 
 /// What a quota's period opens with: it stays as it is when the plan changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodTerms {
     /// The amount that it includes.
     pub included: Units,
     /// How much of it goes on to the next period at most.
     pub max_rollover: Units,
+    /// How much the next period gets at least.
+    pub min_rollover: Units,
+    /// In how many periods counts what goes on.
+    pub rollover_periods: u8,
+    /// Whether what is left of it after those goes on again.
+    pub reroll: bool,
     /// How far below zero it may go; [`MEASURED`] where it only measures.
     pub overdraft: Units,
     /// Whether the next period pays for what is used beyond it.
     pub preserve_overage: bool,
     /// At which percentages its tenant gets a notice.
     pub thresholds: Thresholds,
+}
+
+impl Default for PeriodTerms {
+    fn default() -> Self {
+        Self {
+            included: Units::ZERO,
+            max_rollover: Units::ZERO,
+            min_rollover: Units::ZERO,
+            rollover_periods: 1,
+            reroll: false,
+            overdraft: Units::ZERO,
+            preserve_overage: false,
+            thresholds: Thresholds::default(),
+        }
+    }
 }
 
 /// A plan as it is stored.

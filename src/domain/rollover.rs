@@ -1,12 +1,56 @@
 //! Rollover: what of a closed period's quota goes on to the next period.
 
-use std::cmp::Ordering;
-
 use rust_decimal::Decimal;
 
-use super::amount::Amount;
 use super::burn::{BurnPlace, Burnable, burn};
+use super::grant::GrantId;
 use super::period::Window;
+
+/// What of a quota goes on to the next period, where it is unused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RolloverTerms {
+    /// How much at most; zero where nothing does.
+    pub max: Decimal,
+    /// How much at least: what is missing to it is granted.
+    pub min: Decimal,
+    /// Whether what came over before goes on again with its last period, as if the plan included it.
+    pub reroll: bool,
+}
+
+impl RolloverTerms {
+    /// What the next period gets where this much is unused.
+    pub fn kept(&self, unused: Decimal) -> Decimal {
+        self.max.min(self.min.max(unused))
+    }
+}
+
+/// An amount that came over from earlier periods, as it stands in a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RolledIn {
+    /// How much.
+    pub amount: Decimal,
+    /// When the last period ends in which it counts (unix ms).
+    pub ends_at_ms: i64,
+    /// In how many periods after this one it counts.
+    pub periods_left: u8,
+}
+
+impl RolledIn {
+    /// These amounts of a period as what can burn, in their order: they burn from the period's start on, whenever its
+    /// close has booked them, so that nothing depends on when that was.
+    pub fn burnables(period: Window, amounts: &[Self]) -> Vec<Burnable> {
+        let burnable = |(number, rolled): (i64, &Self)| {
+            let whole = Burnable::of_rolled_in(period, rolled.amount);
+            let place = BurnPlace {
+                expires_at_ms: rolled.ends_at_ms.max(period.end_ms),
+                created_at_ms: whole.place.created_at_ms.saturating_add(number),
+                ..whole.place
+            };
+            Burnable { place, ..whole }
+        };
+        (0..).zip(amounts).map(burnable).collect()
+    }
+}
 
 /// A quota's period that is about to be closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,64 +59,88 @@ pub struct ClosingQuota {
     pub period: Window,
     /// What the plan included.
     pub included: Decimal,
-    /// How much of that goes on at most.
-    pub max_rollover: Decimal,
-    /// What came over from the period before: it does not go on again.
-    pub rolled_in: Decimal,
-    /// The grants of the period: they end with it.
-    pub grants: Vec<Burnable>,
+    /// What may go on.
+    pub terms: RolloverTerms,
+    /// What came over from earlier periods; what ends first comes first.
+    pub rolled_in: Vec<RolledIn>,
+    /// The grants of the period, each with whether it goes on after it.
+    pub grants: Vec<(Burnable, bool)>,
     /// What was consumed of all of it: without what was consumed of holds that the period before has paid for.
     pub consumed: Decimal,
     /// What is available; open holds are not.
     pub available: Decimal,
 }
 
-/// What of a closing period's included amount is unused, and what of the open holds is set against it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Unused {
-    /// The included amount's unburnt part, without the holds that are set against it.
-    pub included: Decimal,
-    /// What of the holds is set against the included amount.
-    pub held_of_included: Decimal,
-    /// What of them is set against what burns after it.
-    pub held_after: Decimal,
+/// What becomes of an amount's unused part when its period is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It lapses.
+    Lapses,
+    /// It is one of those that roll over together, as far as the quota's terms say.
+    Rolls,
+    /// It came over before, and all of it goes on until its last period.
+    GoesOn(RolledIn),
+    /// It is a grant that goes on until its end.
+    GrantGoesOn(GrantId),
+}
+
+/// An amount of a closing period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Its unburnt part, without the holds that are set against it.
+    pub unused: Decimal,
+    /// What of the open holds is set against it.
+    pub held: Decimal,
 }
 
 impl ClosingQuota {
-    /// What of the included amount is unused, once open holds are set against what is unburnt, in burn order.
-    pub fn unused(&self) -> Unused {
-        let place = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
-        let mut burnables = self.grants.clone();
-        burnables.push(Burnable::of_rolled_in(self.period, self.rolled_in));
-        let burnt = burn((place, self.included), &burnables, self.consumed);
-        let ended = |at: &BurnPlace| burnables.iter().any(|other| other.place == *at && other.ends.is_some());
-        let amount = |at: &BurnPlace| {
-            burnables.iter().find(|other| other.place == *at).map_or(self.included, |other| other.amount)
-        };
-        let left = burnt.iter().filter(|(at, _)| !ended(at)).map(|(at, burnt)| (*at, amount(at) - *burnt));
-        let unburnt: Vec<(BurnPlace, Decimal)> = left.collect();
-        let all: Decimal = unburnt.iter().map(|(_, left)| *left).sum();
-        let mut held = (all - self.available.max(Decimal::ZERO)).clamp(Decimal::ZERO, all.max(Decimal::ZERO));
-        let mut unused = Unused::default();
-        for (at, left) in unburnt {
-            let set = held.min(left);
-            held -= set;
-            match at.cmp(&place) {
-                Ordering::Less => {}
-                Ordering::Equal => {
-                    (unused.included, unused.held_of_included) = (left - set, set);
-                }
-                Ordering::Greater => unused.held_after += set,
-            }
-        }
-        unused
+    /// The amounts that count at the period's end, in burn order, once open holds are set against what is unburnt.
+    pub fn parts(&self) -> Vec<Part> {
+        let base = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
+        let rolled = RolledIn::burnables(self.period, &self.rolled_in);
+        let grants = self.grants.iter().map(|(grant, _)| grant.clone());
+        let burnables: Vec<Burnable> = rolled.iter().cloned().chain(grants).collect();
+        let burnt = burn((base, self.included), &burnables, self.consumed);
+        let of_rolled = rolled.iter().zip(&self.rolled_in).map(|(burnable, rolled)| {
+            let fate = match rolled.periods_left {
+                0 if self.terms.reroll => Fate::Rolls,
+                0 => Fate::Lapses,
+                _ => Fate::GoesOn(*rolled),
+            };
+            (burnable.place, burnable.amount, fate)
+        });
+        let counting = self.grants.iter().filter(|(grant, _)| grant.ends.is_none());
+        let of_grants = counting.map(|(grant, goes_on)| {
+            let goes_on = grant.place.id.filter(|_| *goes_on);
+            (grant.place, grant.amount, goes_on.map_or(Fate::Lapses, Fate::GrantGoesOn))
+        });
+        let mut all: Vec<_> =
+            [(base, self.included, Fate::Rolls)].into_iter().chain(of_rolled).chain(of_grants).collect();
+        all.sort_by_key(|(place, ..)| *place);
+        let left = all.into_iter().map(|(place, amount, fate)| {
+            // A grant that has no cut yet has burnt nothing.
+            (fate, amount - burnt.get(&place).copied().unwrap_or_default())
+        });
+        self.without_holds(left.collect())
     }
 
-    /// What of the unused included amount goes on: at most what may.
-    pub fn rolled_over(&self) -> Amount {
-        let unused = self.unused().included.min(self.max_rollover).min(self.available);
-        Amount::from_decimal(unused).unwrap_or(Amount::ZERO)
+    fn without_holds(&self, unburnt: Vec<(Fate, Decimal)>) -> Vec<Part> {
+        let all: Decimal = unburnt.iter().map(|(_, left)| *left).sum();
+        let mut held = (all - self.available.max(Decimal::ZERO)).clamp(Decimal::ZERO, all.max(Decimal::ZERO));
+        let part = |(fate, left): (Fate, Decimal)| {
+            let set = held.min(left);
+            held -= set;
+            Part { fate, unused: left - set, held: set }
+        };
+        unburnt.into_iter().map(part).collect()
     }
+}
+
+/// What is unused of those amounts of closing period that roll over together.
+pub fn rolling(parts: &[Part]) -> Decimal {
+    parts.iter().filter(|part| part.fate == Fate::Rolls).map(|part| part.unused).sum()
 }
 
 #[cfg(test)]
@@ -86,17 +154,30 @@ mod tests {
 
     const PERIOD: Window = Window { start_ms: 0, end_ms: 100 };
 
+    fn terms(min: i64, max: i64) -> RolloverTerms {
+        RolloverTerms { max: max.into(), min: min.into(), reroll: false }
+    }
+
+    fn rolled(amount: i64, periods_left: u8) -> RolledIn {
+        let ends_at_ms = 100 * (i64::from(periods_left) + 1);
+        RolledIn { amount: amount.into(), ends_at_ms, periods_left }
+    }
+
     /// A period with fifty included, of which this much was consumed.
     fn closing(max_rollover: i64, rolled_in: i64, consumed: i64) -> ClosingQuota {
         ClosingQuota {
             period: PERIOD,
             included: 50.into(),
-            max_rollover: max_rollover.into(),
-            rolled_in: rolled_in.into(),
+            terms: terms(0, max_rollover),
+            rolled_in: vec![rolled(rolled_in, 0)],
             grants: Vec::new(),
             consumed: consumed.into(),
             available: (50 + rolled_in - consumed).into(),
         }
+    }
+
+    fn kept(quota: &ClosingQuota) -> Decimal {
+        quota.terms.kept(rolling(&quota.parts()))
     }
 
     #[rstest]
@@ -112,7 +193,66 @@ mod tests {
     #[case::what_is_held_is_not_unused(ClosingQuota { available: 25.into(), ..closing(50, 0, 10) }, 25)]
     #[case::nothing_below_zero(ClosingQuota { available: (-5).into(), ..closing(50, 0, 10) }, 0)]
     fn what_goes_on(#[case] quota: ClosingQuota, #[case] expected: i64) {
-        assert_eq!(quota.rolled_over().decimal(), Decimal::from(expected));
+        assert_eq!(kept(&quota), Decimal::from(expected));
+    }
+
+    /// The table of what the next period gets: at least `min`, at most `max`, of what is left of all that rolls.
+    #[rstest]
+    #[case::nothing_may_go_on((0, 0), 30, 0)]
+    #[case::all_of_it((0, 50), 30, 30)]
+    #[case::up_to_the_most((0, 20), 30, 20)]
+    #[case::up_to_the_least((40, 50), 30, 40)]
+    #[case::the_least_of_nothing((10, 50), 0, 10)]
+    #[case::the_same_after_each_period((20, 20), 30, 20)]
+    #[case::also_of_nothing((20, 20), 0, 20)]
+    fn what_is_kept_is_at_least_the_least_and_at_most_the_most(
+        #[case] (min, max): (i64, i64),
+        #[case] unused: i64,
+        #[case] expected: i64,
+    ) {
+        assert_eq!(terms(min, max).kept(unused.into()), Decimal::from(expected));
+    }
+
+    #[test]
+    fn what_came_over_goes_on_until_its_last_period_and_with_reroll_rolls_over_again() {
+        let quota = |consumed: i64, reroll| ClosingQuota {
+            rolled_in: vec![rolled(20, 0), rolled(10, 1), rolled(5, 2)],
+            terms: RolloverTerms { reroll, ..terms(0, 45) },
+            available: (85 - consumed).into(),
+            ..closing(45, 0, consumed)
+        };
+        let unused = |quota: &ClosingQuota| {
+            let parts = quota.parts();
+            parts.iter().map(|part| (part.fate, i64::try_from(part.unused).unwrap())).collect::<Vec<_>>()
+        };
+        let [one, two] = [(10, 1), (5, 2)].map(|(amount, left)| Fate::GoesOn(rolled(amount, left)));
+        let (rolls, lapses) = (Fate::Rolls, Fate::Lapses);
+        assert_eq!(unused(&quota(10, false)), [(rolls, 40), (lapses, 20), (one, 10), (two, 5)]);
+        assert_eq!(
+            unused(&quota(73, false)),
+            [(rolls, 0), (lapses, 0), (one, 7), (two, 5)],
+            "what ends first burns first"
+        );
+        assert_eq!(unused(&quota(10, true)), [(rolls, 40), (rolls, 20), (one, 10), (two, 5)]);
+        assert_eq!(
+            (kept(&quota(10, false)), kept(&quota(10, true))),
+            (40.into(), 45.into()),
+            "the most counts for both"
+        );
+    }
+
+    fn grant(priority: u8, expires_at_ms: i64) -> Burnable {
+        let key = IdempotencyKey::parse("k").unwrap();
+        let place = BurnPlace {
+            priority: Priority::new(priority).unwrap(),
+            expires_at_ms,
+            kind: GrantKind::Paid,
+            effective_at_ms: 10,
+            created_at_ms: 10,
+            id: Some(GrantId::of(&TenantId::parse("acme").unwrap(), &key)),
+        };
+        let at = |sequence| Cut { place: OutboxId { epoch: Epoch(1), sequence }, consumed: Decimal::ZERO };
+        Burnable { place, amount: 10.into(), begins: Some(at(1)), ends: None }
     }
 
     #[rstest]
@@ -125,38 +265,38 @@ mod tests {
         #[case] consumed: i64,
         #[case] expected: i64,
     ) {
-        let key = IdempotencyKey::parse("k").unwrap();
-        let place = BurnPlace {
-            priority: Priority::new(priority).unwrap(),
-            expires_at_ms,
-            kind: GrantKind::Paid,
-            effective_at_ms: 10,
-            created_at_ms: 10,
-            id: Some(GrantId::of(&TenantId::parse("acme").unwrap(), &key)),
-        };
-        let at = |sequence| Cut { place: OutboxId { epoch: Epoch(1), sequence }, consumed: Decimal::ZERO };
-        let grant = Burnable { place, amount: 10.into(), begins: Some(at(1)), ends: None };
         let quota = ClosingQuota {
-            grants: vec![grant],
+            grants: vec![(grant(priority, expires_at_ms), false)],
             available: (60 - consumed).into(),
             ..closing(50, 0, consumed)
         };
-        assert_eq!(quota.rolled_over().decimal(), Decimal::from(expected));
+        assert_eq!(kept(&quota), Decimal::from(expected));
+    }
+
+    #[test]
+    fn a_grant_that_goes_on_keeps_what_is_left_of_it() {
+        let of = |goes_on, consumed: i64| {
+            let grants = vec![(grant(60, 500), goes_on)];
+            ClosingQuota { grants, available: (60 - consumed).into(), ..closing(0, 0, consumed) }.parts()[2]
+        };
+        let Fate::GrantGoesOn(_) = of(true, 54).fate else { panic!("it goes on") };
+        assert_eq!((of(true, 54).unused, of(false, 54).unused), (6.into(), 6.into()));
+        assert_eq!(of(false, 54).fate, Fate::Lapses);
     }
 
     #[rstest]
-    #[case::nothing_is_held(0, (40, 0, 0))]
-    #[case::the_included_amount_is_held_first(15, (25, 15, 0))]
-    #[case::then_what_came_over(55, (0, 40, 15))]
-    #[case::more_than_there_is(90, (0, 40, 20))]
+    #[case::nothing_is_held(0, &[(40, 0), (20, 0)])]
+    #[case::the_included_amount_is_held_first(15, &[(25, 15), (20, 0)])]
+    #[case::then_what_came_over(55, &[(0, 40), (5, 15)])]
+    #[case::more_than_there_is(90, &[(0, 40), (0, 20)])]
     fn open_holds_are_set_against_what_is_unburnt_in_burn_order(
         #[case] held: i64,
-        #[case] (included, held_of_included, held_after): (i64, i64, i64),
+        #[case] expected: &[(i64, i64)],
     ) {
         let of_period = closing(50, 20, 10);
         let quota = ClosingQuota { available: of_period.available - Decimal::from(held), ..of_period };
-        let [included, held_of_included, held_after] =
-            [included, held_of_included, held_after].map(Decimal::from);
-        assert_eq!(quota.unused(), Unused { included, held_of_included, held_after });
+        let parts = quota.parts().into_iter().map(|part| (part.unused, part.held));
+        let expected = expected.iter().map(|(unused, held)| (Decimal::from(*unused), Decimal::from(*held)));
+        assert_eq!(parts.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }

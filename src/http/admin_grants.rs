@@ -15,7 +15,7 @@ use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::amount::Amount;
-use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::grant::{self, GrantId, GrantKind, GrantTerms, Priority};
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::operations::FieldError;
@@ -31,6 +31,26 @@ enum Recurrence {
     /// Never.
     #[default]
     None,
+    /// In each period.
+    Period,
+}
+
+impl From<Recurrence> for grant::Recurrence {
+    fn from(recurrence: Recurrence) -> Self {
+        match recurrence {
+            Recurrence::None => Self::None,
+            Recurrence::Period => Self::Period,
+        }
+    }
+}
+
+impl From<grant::Recurrence> for Recurrence {
+    fn from(recurrence: grant::Recurrence) -> Self {
+        match recurrence {
+            grant::Recurrence::None => Self::None,
+            grant::Recurrence::Period => Self::Period,
+        }
+    }
 }
 
 /// A grant to be made.
@@ -54,10 +74,10 @@ struct GrantBody {
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-10T00:00:00Z")]
     effective_at: Option<Time>,
-    /// Until when (RFC 3339): at most the end of the period in which it begins.
+    /// Until when (RFC 3339): at most the end of the period in which it begins, unless it recurs.
     #[schema(value_type = String, format = DateTime, example = "2027-02-01T00:00:00Z")]
     expires_at: Time,
-    /// `none`: once.
+    /// `none`: once. `period`: again in each period that begins before its end; what is unburnt of it ends with each.
     #[serde(default)]
     recurrence: Recurrence,
     /// Why, for people: at most 500 characters.
@@ -71,7 +91,6 @@ struct GrantBody {
 
 impl GrantBody {
     fn into_terms(self) -> Result<GrantTerms, Problem> {
-        let Recurrence::None = self.recurrence;
         let too_long = self.reason.chars().count() > REASON_CHARACTERS_MAX;
         if too_long || self.reason.chars().any(char::is_control) {
             let message =
@@ -86,6 +105,7 @@ impl GrantBody {
             priority: self.priority,
             effective_at_ms: self.effective_at.map(|Time(at_ms)| at_ms),
             expires_at_ms: self.expires_at.0,
+            recurrence: self.recurrence.into(),
             reason: self.reason,
         })
     }
@@ -111,7 +131,7 @@ struct GrantAnswer {
     effective_at: String,
     /// Until when.
     expires_at: String,
-    /// `none`: once.
+    /// `none`: once. `period`: again in each period.
     recurrence: Recurrence,
     /// Why.
     reason: String,
@@ -120,7 +140,7 @@ struct GrantAnswer {
     status: String,
     /// When it was voided; null if it was not.
     voided_at: Option<String>,
-    /// What was unburnt of it when it ended before its period, once that is booked.
+    /// What was unburnt of it when it ended before its period, once that is booked; of a recurring one all together.
     unburnt: Option<String>,
     /// When it was made.
     created_at: String,
@@ -142,7 +162,7 @@ impl From<GrantDetails> for GrantAnswer {
             priority: stored.priority.get(),
             effective_at: rfc3339(stored.effective_at_ms),
             expires_at: rfc3339(stored.expires_at_ms),
-            recurrence: Recurrence::None,
+            recurrence: stored.recurrence.into(),
             reason: stored.reason,
             status: state.as_str().into(),
             voided_at: stored.voided_at_ms.map(rfc3339),

@@ -2,6 +2,7 @@
 
 pub(super) mod check;
 pub(super) mod decision;
+mod grants;
 mod notices;
 mod reports;
 mod statements;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use diesel::sql_types::{Array, BigInt, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
@@ -12,7 +12,7 @@ use super::grants::StoredGrant;
 use super::quotas::PeriodKey;
 use super::{LedgerError, instant, number};
 use crate::domain::burn::{BurnPlace, Burnable, Cut};
-use crate::domain::grant::{GrantId, GrantKind, Priority};
+use crate::domain::grant::{GrantId, GrantKind, Priority, Recurrence};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use crate::domain::period::Window;
 
@@ -38,6 +38,10 @@ struct Row {
     expires_at: Milliseconds,
     #[diesel(sql_type = Timestamptz)]
     created_at: Milliseconds,
+    #[diesel(sql_type = Bool)]
+    is_voided: bool,
+    #[diesel(sql_type = Nullable<Uuid>)]
+    repeats: Option<uuid::Uuid>,
     #[diesel(sql_type = Nullable<BigInt>)]
     begin_epoch: Option<i64>,
     #[diesel(sql_type = Nullable<BigInt>)]
@@ -52,8 +56,28 @@ struct Row {
     end_consumed: Option<Decimal>,
 }
 
+/// A grant as it is booked in a period.
+pub(crate) struct BookedGrant {
+    /// What of it can burn there.
+    pub(crate) burnable: Burnable,
+    /// The grant that it repeats, or its own id.
+    pub(crate) made_as: GrantId,
+    /// Whether it was voided; its end may not be cut yet.
+    pub(crate) is_voided: bool,
+}
+
+impl BookedGrant {
+    /// Whether it counts at this instant (unix ms).
+    pub(crate) fn counts_at(&self, at_ms: i64) -> bool {
+        let place = self.burnable.place;
+        !self.is_voided
+            && self.burnable.ends.is_none()
+            && (place.effective_at_ms..place.expires_at_ms).contains(&at_ms)
+    }
+}
+
 impl Row {
-    fn read(self) -> Result<(PeriodKey, Burnable), LedgerError> {
+    fn read(self) -> Result<(PeriodKey, BookedGrant), LedgerError> {
         let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the grant {}", self.id));
         let place = BurnPlace {
             priority: u8::try_from(self.priority)
@@ -72,7 +96,9 @@ impl Row {
             begins: cut(self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
             ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
         };
-        Ok(((self.tenant, self.meter, self.period_start.0), burnable))
+        let made_as = GrantId::from_uuid(self.repeats.unwrap_or(self.id));
+        let booked = BookedGrant { burnable, made_as, is_voided: self.is_voided };
+        Ok(((self.tenant, self.meter, self.period_start.0), booked))
     }
 }
 
@@ -86,11 +112,13 @@ fn cut(
     Ok(Some(Cut { place, consumed }))
 }
 
-/// The place of a grant in the burn order.
-pub(crate) fn place_of(grant: &StoredGrant) -> BurnPlace {
+/// The place of a grant in the burn order of a period: what a period gets of a recurring one ends with it.
+pub(crate) fn place_of(grant: &StoredGrant, period: Window) -> BurnPlace {
+    let ends_with_period = grant.recurrence == Recurrence::Period;
+    let period_end_ms = if ends_with_period { period.end_ms } else { i64::MAX };
     BurnPlace {
         priority: grant.priority,
-        expires_at_ms: grant.expires_at_ms,
+        expires_at_ms: grant.expires_at_ms.min(period_end_ms),
         kind: grant.kind,
         effective_at_ms: grant.effective_at_ms,
         created_at_ms: grant.created_at_ms,
@@ -103,6 +131,16 @@ pub(crate) async fn read(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<Burnable>>, LedgerError> {
+    let found = read_booked(connection, periods).await?;
+    let burnables = |grants: Vec<BookedGrant>| grants.into_iter().map(|grant| grant.burnable).collect();
+    Ok(found.into_iter().map(|(key, grants)| (key, burnables(grants))).collect())
+}
+
+/// [`read`], with whether each of them was voided.
+pub(crate) async fn read_booked(
+    connection: &mut AsyncPgConnection,
+    periods: &[(&TenantId, &MeterId, Window)],
+) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
     let find = sql_query(include_str!("sql/burnables.sql"))
         .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| *meter).collect::<Vec<_>>())
@@ -113,10 +151,10 @@ pub(crate) async fn read(
             periods.iter().map(|(.., period)| period.end_ms),
         )?);
     let rows: Vec<Row> = find.load(connection).await?;
-    let mut found: HashMap<PeriodKey, Vec<Burnable>> = HashMap::new();
+    let mut found: HashMap<PeriodKey, Vec<BookedGrant>> = HashMap::new();
     for row in rows {
-        let (key, burnable) = row.read()?;
-        found.entry(key).or_default().push(burnable);
+        let (key, booked) = row.read()?;
+        found.entry(key).or_default().push(booked);
     }
     Ok(found)
 }

@@ -6,13 +6,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use diesel::prelude::*;
-use diesel::sql_types::{Array, BigInt, Bool, Numeric, SmallInt, Text, Timestamptz, Uuid};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
+use super::held_parts::{self, CarriedLeft, HeldFate, HeldPart, ReturningHolds};
 use super::quotas::PeriodKey;
 use super::schema::{carried_holds, carried_returns};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, cursors, instant, journal, number};
@@ -20,9 +21,8 @@ use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting, RETURN_LEG};
 use crate::domain::ids::{MeterId, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::movements::Movement;
-use crate::domain::movements::close::return_carried;
 use crate::domain::period::Window;
-use crate::domain::rollover::Unused;
+use crate::domain::rollover::{RolledIn, RolloverTerms, rolling};
 
 /// How many returns one transaction books.
 const RETURNS: i64 = 500;
@@ -93,10 +93,7 @@ pub(super) struct Carried {
     pub(super) held: Amount,
     /// Its part that had pushed the period over its quota.
     pub(super) charged: Decimal,
-    /// What the period had left, and what of the holds is set against it.
-    pub(super) unused: Unused,
-    /// How much of the included amount may go on at most; zero where there is no quota to go on to.
-    pub(super) max_rollover: Decimal,
+    pub(super) left: CarriedLeft,
 }
 
 /// Notes what closes carried over.
@@ -112,15 +109,25 @@ pub(super) async fn note(connection: &mut AsyncPgConnection, carried: &[Carried]
             carried_holds::next_start.eq(instant::from_ms(carried.next_start_ms)?),
             carried_holds::held.eq(carried.held.decimal()),
             carried_holds::charged.eq(carried.charged),
-            carried_holds::held_after.eq(carried.unused.held_after),
-            carried_holds::held_of_included.eq(carried.unused.held_of_included),
-            carried_holds::unused.eq(carried.unused.included),
-            carried_holds::max_rollover.eq(carried.max_rollover),
+            // Versions that let nothing go on but a part of the included amount read these two.
+            carried_holds::held_after.eq(carried.left.held_after()),
+            carried_holds::held_of_included.eq(carried.left.held_of_rolling()),
+            carried_holds::unused.eq(rolling(&carried.left.parts)),
+            carried_holds::max_rollover.eq(carried.left.terms.max),
+            carried_holds::min_rollover.eq(carried.left.terms.min),
+            carried_holds::has_parts.eq(true),
+            carried_holds::rolls_until.eq(carried
+                .left
+                .rolls_as
+                .map(|rolls| instant::from_ms(rolls.ends_at_ms))
+                .transpose()?),
+            carried_holds::rolls_periods_left
+                .eq(carried.left.rolls_as.map(|rolls| i16::from(rolls.periods_left))),
         ))
     });
     let rows = rows.collect::<Result<Vec<_>, LedgerError>>()?;
     diesel::insert_into(carried_holds::table).values(rows).execute(connection).await?;
-    Ok(())
+    held_parts::note(connection, carried).await
 }
 
 #[derive(QueryableByName)]
@@ -161,14 +168,14 @@ impl Note {
     }
 
     /// The entries that complete the reservation's step: those after the ones that the writer has booked of it.
-    fn posting(self, origin: &mut Origin) -> Result<Posting, LedgerError> {
+    fn posting(self, holds: &mut ReturningHolds) -> Result<Posting, LedgerError> {
         let damaged = || LedgerError::Damaged(format!("a return of the reservation {}", self.reservation_id));
         let amount = Amount::from_decimal(self.amount).map_err(|_| damaged())?;
         let line = u8::try_from(self.line).map_err(|_| damaged())?;
         let period = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
         // The lines before it stay as they are, and so keep their numbers.
         let mut moved = vec![Vec::new(); usize::from(line)];
-        moved.push(origin.take(period, amount));
+        moved.push(holds.take(period, amount));
         let line = |movements| PostedLine {
             meter: self.meter.clone(),
             movements,
@@ -210,31 +217,50 @@ struct Origin {
     #[diesel(sql_type = Numeric)]
     max_rollover: Decimal,
     #[diesel(sql_type = Numeric)]
+    min_rollover: Decimal,
+    #[diesel(sql_type = Bool)]
+    has_parts: bool,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    period_start: Option<Milliseconds>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    rolls_until: Option<Milliseconds>,
+    #[diesel(sql_type = Nullable<SmallInt>)]
+    rolls_periods_left: Option<i16>,
+    #[diesel(sql_type = Numeric)]
     returned: Decimal,
 }
 
 impl Origin {
-    /// What returns next: first what is charged to the new period, then what was set against the grants, the one that
-    /// burns last first. What was set against the included amount may be kept as if it had been unused at the close.
-    fn take(&mut self, period: Window, amount: Amount) -> Vec<Movement> {
-        let zero = Decimal::ZERO;
-        let owed = (self.charged - self.returned).max(zero);
-        let free = |returned: Decimal| (returned - self.charged).max(zero);
-        let of_included = |returned: Decimal| {
-            (free(returned) - self.held_after).clamp(zero, self.held_of_included.max(zero))
-        };
-        let after = self.returned + amount.decimal();
-        let (was, is) = (of_included(self.returned), of_included(after));
-        let max = self.max_rollover;
-        let kept = (self.unused + is).min(max) - (self.unused + was).min(max);
-        let rolled = |unused: Amount| if unused.is_zero() { Amount::ZERO } else { positive(kept) };
-        self.returned = after;
-        return_carried(period, amount, positive(owed), Amount::ZERO, rolled)
+    /// The period whose close carried the holds.
+    fn closed(&self) -> Option<PeriodKey> {
+        Some((self.tenant.clone(), self.meter.clone(), self.period_start.as_ref()?.0))
     }
-}
 
-fn positive(amount: Decimal) -> Amount {
-    Amount::from_decimal(amount).unwrap_or(Amount::ZERO)
+    /// What of it may return, in burn order: versions that let nothing go on but a part of the included amount have
+    /// noted three sums.
+    fn held(&self, parts: Vec<HeldPart>) -> ReturningHolds {
+        let of_sums = || {
+            vec![
+                HeldPart { held: self.held_of_included, fate: HeldFate::Rolls },
+                HeldPart { held: self.held_after, fate: HeldFate::Lapses },
+            ]
+        };
+        let rolls_as =
+            self.rolls_until.as_ref().zip(self.rolls_periods_left).map(|(until, periods_left)| RolledIn {
+                amount: Decimal::ZERO,
+                ends_at_ms: until.0,
+                periods_left: u8::try_from(periods_left).unwrap_or_default(),
+            });
+        ReturningHolds {
+            charged: self.charged,
+            parts: if self.has_parts { parts } else { of_sums() },
+            unused: self.unused,
+            terms: RolloverTerms { max: self.max_rollover, min: self.min_rollover, reroll: false },
+            rolls_as,
+            returned: self.returned,
+            kept: Vec::new(),
+        }
+    }
 }
 
 impl Ledger {
@@ -291,17 +317,24 @@ async fn book(
     if notes.is_empty() {
         return Ok(0);
     }
-    let mut origins = origins(connection, &notes).await?;
+    let origins = origins(connection, &notes).await?;
+    let tenants: BTreeSet<_> = notes.iter().map(|note| note.tenant.clone()).collect();
+    capacities::lock_tenants(connection, tenants.iter()).await?;
+    let mut parts = held_parts::read(connection, origins.values().filter_map(Origin::closed)).await?;
+    let mut holds: HashMap<PeriodKey, ReturningHolds> = HashMap::new();
+    for (key, origin) in origins.into_iter().filter(|(_, origin)| !origin.waits) {
+        let parts = origin.closed().and_then(|closed| parts.remove(&closed)).unwrap_or_default();
+        holds.insert(key, origin.held(parts));
+    }
     let (mut postings, mut booked) = (Vec::new(), Vec::new());
     for note in notes {
-        let Some(origin) = origins.get_mut(&note.key()).filter(|origin| !origin.waits) else { continue };
+        let Some(of_period) = holds.get_mut(&note.key()) else { continue };
         booked.push((note.epoch, note.sequence, note.line));
-        postings.push(note.posting(origin)?);
+        postings.push(note.posting(of_period)?);
     }
     if booked.is_empty() {
         return Ok(0);
     }
-    capacities::lock_tenants(connection, postings.iter().map(|posting| &posting.tenant)).await?;
     sql_query(include_str!("sql/drop_returns.sql"))
         .bind::<SmallInt, _>(number::of_partition(partition))
         .bind::<Array<BigInt>, _>(booked.iter().map(|(epoch, ..)| *epoch).collect::<Vec<_>>())
@@ -309,7 +342,8 @@ async fn book(
         .bind::<Array<SmallInt>, _>(booked.iter().map(|(.., line)| *line).collect::<Vec<_>>())
         .execute(connection)
         .await?;
-    keep(connection, origins.values()).await?;
+    keep(connection, &holds).await?;
+    held_parts::give_back(connection, &holds).await?;
     let quotas: BTreeSet<_> = postings.iter().flat_map(changed_capacities).collect();
     capacities::raise_all_versions(connection, &quotas.into_iter().collect::<Vec<_>>(), now_ms).await?;
     let count = booked.len();
@@ -341,69 +375,15 @@ async fn origins(
 /// Notes how much has returned.
 async fn keep(
     connection: &mut AsyncPgConnection,
-    origins: impl Iterator<Item = &Origin> + Clone,
+    holds: &HashMap<PeriodKey, ReturningHolds>,
 ) -> Result<(), LedgerError> {
-    let starts = instant::all_from_ms(origins.clone().map(|origin| origin.next_start.0))?;
+    let starts = instant::all_from_ms(holds.keys().map(|(.., start_ms)| *start_ms))?;
     sql_query(include_str!("sql/note_returned.sql"))
-        .bind::<Array<Text>, _>(origins.clone().map(|origin| &origin.tenant).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(origins.clone().map(|origin| &origin.meter).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(holds.keys().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(holds.keys().map(|(_, meter, _)| meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(starts)
-        .bind::<Array<Numeric>, _>(origins.map(|origin| origin.returned).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(holds.values().map(|holds| holds.returned).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::movements::{Account, Accounts};
-
-    const PERIOD: Window = Window { start_ms: 0, end_ms: 1_000 };
-
-    /// Of forty that were carried: ten are charged, five were set against what came over, fifteen against the included
-    /// amount, of which four more were unused, and the rest against a grant.
-    fn origin(max_rollover: i64) -> Origin {
-        Origin {
-            tenant: TenantId::parse("acme").unwrap(),
-            meter: MeterId::parse("page").unwrap(),
-            next_start: Milliseconds(0),
-            waits: false,
-            charged: 10.into(),
-            held_after: 5.into(),
-            held_of_included: 15.into(),
-            unused: 4.into(),
-            max_rollover: max_rollover.into(),
-            returned: Decimal::ZERO,
-        }
-    }
-
-    /// What is available again and what lapses, part by part.
-    fn returns(mut origin: Origin, parts: &[u64]) -> Vec<(i64, i64)> {
-        let take = |part: &u64| {
-            let mut accounts = Accounts::default();
-            let movements = origin.take(PERIOD, Amount::from_integer(*part));
-            movements.iter().for_each(|movement| movement.apply(&mut accounts));
-            let of = |account: Account| i64::try_from(accounts[account.index()]).unwrap();
-            assert_eq!(-of(Account::Reserved), i64::try_from(*part).unwrap());
-            (of(Account::Available), of(Account::Lapsed))
-        };
-        parts.iter().map(take).collect()
-    }
-
-    #[rstest::rstest]
-    #[case::what_is_charged_first(100, &[6, 4], &[(6, 0), (4, 0)])]
-    #[case::then_what_burns_last_and_lapses(100, &[13, 2], &[(10, 3), (0, 2)])]
-    #[case::then_the_included_amount_which_goes_on(100, &[15, 15], &[(10, 5), (15, 0)])]
-    #[case::as_far_as_it_may_beside_what_was_unused(12, &[15, 5, 10], &[(10, 5), (5, 0), (3, 7)])]
-    #[case::then_what_burns_first_and_lapses(100, &[30, 10], &[(25, 5), (0, 10)])]
-    #[case::nothing_goes_on(0, &[40], &[(10, 30)])]
-    #[case::all_at_once(12, &[40], &[(18, 22)])]
-    fn what_returns_of_carried_holds(
-        #[case] max_rollover: i64,
-        #[case] parts: &[u64],
-        #[case] expected: &[(i64, i64)],
-    ) {
-        assert_eq!(returns(origin(max_rollover), parts), expected);
-    }
 }

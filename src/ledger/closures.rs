@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use diesel::sql_types::{Array, BigInt, Bool, Interval, Nullable, Numeric, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Interval, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -14,6 +14,7 @@ use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::functions::interval;
 use super::grants::QuotaPeriod;
+use super::held_parts::CarriedLeft;
 use super::quotas::PeriodKey;
 use super::rollovers::{self, Candidate, Left};
 use super::{
@@ -23,8 +24,9 @@ use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::Movement;
-use crate::domain::movements::close::{carry_holds, repay_overage, roll_over, settle};
+use crate::domain::movements::close::{carry_holds, go_on, repay_overage, settle, settle_overage};
 use crate::domain::period::Window;
+use crate::domain::rollover::RolloverTerms;
 
 /// A period of a tenant's meter that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct EndedPeriod {
     pub period: Window,
     /// Whether something of its quota may go on to the next period, which has to be known then.
     pub may_go_on: bool,
+    /// In how many periods after it counts what rolls over of it.
+    pub rollover_periods: u8,
 }
 
 /// A period to be closed.
@@ -47,6 +51,8 @@ pub struct ClosingPeriod {
     /// The period after it by policy, to be opened if something goes on to it; none where the tenant no longer has
     /// such a quota.
     pub next: Option<QuotaPeriod>,
+    /// When the last period ends in which counts what rolls over of it (unix ms); none where that is not known.
+    pub rollover_ends_ms: Option<i64>,
 }
 
 /// How periods are closed.
@@ -91,6 +97,8 @@ struct Ended {
     period_end: Milliseconds,
     #[diesel(sql_type = Bool)]
     may_go_on: bool,
+    #[diesel(sql_type = SmallInt)]
+    rollover_periods: i16,
 }
 
 #[derive(QueryableByName)]
@@ -109,6 +117,12 @@ struct Standing {
     included: Decimal,
     #[diesel(sql_type = Numeric)]
     max_rollover: Decimal,
+    #[diesel(sql_type = Numeric)]
+    min_rollover: Decimal,
+    #[diesel(sql_type = Bool)]
+    reroll: bool,
+    #[diesel(sql_type = Bool)]
+    keeps: bool,
     #[diesel(sql_type = Bool)]
     preserve_overage: bool,
     #[diesel(sql_type = Bool)]
@@ -121,17 +135,20 @@ impl Standing {
     fn candidate(&self, periods: &[ClosingPeriod]) -> Candidate {
         let (tenant, meter, _) = self.ended.key();
         let is_it = |one: &&ClosingPeriod| one.ended.tenant == tenant && one.ended.meter == meter;
+        let asked = periods.iter().find(is_it);
         Candidate {
-            next: periods.iter().find(is_it).and_then(|one| one.next.clone()),
+            next: asked.and_then(|one| one.next.clone()),
             period: Window { start_ms: self.ended.period_start.0, end_ms: self.ended.period_end.0 },
             tenant,
             meter,
             included: self.included,
-            max_rollover: self.max_rollover,
+            terms: RolloverTerms { max: self.max_rollover, min: self.min_rollover, reroll: self.reroll },
+            rollover_periods: (self.ended.rollover_periods(), asked.and_then(|one| one.rollover_ends_ms)),
             rolled_in: self.rolled_in,
             consumed: self.consumed,
             available: self.available,
             has_holds: self.has_holds(),
+            keeps: self.keeps,
             preserved: if self.preserve_overage { self.overage() } else { Decimal::ZERO },
         }
     }
@@ -164,7 +181,17 @@ impl Ended {
 
     fn read(self) -> EndedPeriod {
         let period = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
-        EndedPeriod { tenant: self.tenant, meter: self.meter, period, may_go_on: self.may_go_on }
+        EndedPeriod {
+            rollover_periods: self.rollover_periods(),
+            tenant: self.tenant,
+            meter: self.meter,
+            period,
+            may_go_on: self.may_go_on,
+        }
+    }
+
+    fn rollover_periods(&self) -> u8 {
+        u8::try_from(self.rollover_periods).unwrap_or(1)
     }
 }
 
@@ -306,6 +333,7 @@ struct Closure {
     ended: EndedPeriod,
     closed_at_ms: i64,
     rolled: Decimal,
+    added: Decimal,
     lapsed: Decimal,
     overage: Decimal,
     repaid: Decimal,
@@ -327,10 +355,14 @@ impl Closure {
         let mut movements = next.map_or(Vec::new(), |next| carry_holds(ended.period, next, held, available));
         let available = available + charged;
         let rolled = left.as_ref().map_or(Amount::ZERO, |left| left.rolled);
-        movements.extend(match left.as_ref().and_then(|left| left.next) {
-            Some(next) if !rolled.is_zero() => roll_over(ended.period, next, unused(available), |_| rolled),
-            _ => settle(ended.period, available),
-        });
+        let added = left.as_ref().map_or(Amount::ZERO, |left| left.added);
+        match left.as_ref().and_then(|left| left.next) {
+            Some(next) => {
+                movements.extend(go_on(ended.period, next, unused(available), (rolled, added)));
+                movements.extend(settle_overage(ended.period, available));
+            }
+            None => movements.extend(settle(ended.period, available)),
+        }
         let repaid = left.as_ref().map_or(Decimal::ZERO, |left| left.repaid);
         if let Some(next) = left.as_ref().and_then(|left| left.next) {
             movements.extend(repay_overage(next, unused(overage), unused(repaid)));
@@ -338,6 +370,7 @@ impl Closure {
         Self {
             closed_at_ms,
             rolled: rolled.decimal(),
+            added: added.decimal(),
             lapsed: unused(available).decimal() - rolled.decimal(),
             overage,
             repaid,
@@ -348,8 +381,7 @@ impl Closure {
                 next_start_ms: next.start_ms,
                 held,
                 charged,
-                unused: left.as_ref().map(|left| left.unused).unwrap_or_default(),
-                max_rollover: left.map(|left| left.max_rollover).unwrap_or_default(),
+                left: left.map(CarriedLeft::from).unwrap_or_default(),
             }),
             posting: posting(&ended, closed_at_ms, movements),
             ended,
@@ -372,7 +404,8 @@ async fn note(connection: &mut AsyncPgConnection, closures: &[Closure]) -> Resul
         .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.lapsed).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.overage).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.rolled).collect::<Vec<_>>())
-        .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.repaid).collect::<Vec<_>>());
+        .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.repaid).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.added).collect::<Vec<_>>());
     note.execute(connection).await?;
     Ok(())
 }

@@ -11,13 +11,17 @@ use serde_json::json;
 use super::columns::Milliseconds;
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number};
+use super::{
+    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number, recurring,
+    rolled_amounts,
+};
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
-use crate::domain::grant::GrantId;
+use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::Window;
+use crate::domain::rollover::RolledIn;
 
 /// From when on (unix ms) a voided grant's end is due: at any time.
 const AT_VOID_MS: i64 = 0;
@@ -176,6 +180,9 @@ impl Ledger {
                 let Some(found) = stored_grants::find(connection, id).await? else {
                     return Ok(Voided::Missing);
                 };
+                if found.recurrence == Recurrence::Period {
+                    return recurring::void(connection, found, now_ms, &actor).await;
+                }
                 if found.voided_at_ms.is_some() {
                     return Ok(Voided::Before(found));
                 }
@@ -327,7 +334,7 @@ async fn unburnt(
     let window = Window { start_ms, end_ms: end.0 };
     let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
     let mut grants: Vec<Burnable> = found.into_values().flatten().collect();
-    let place = burnables::place_of(stored);
+    let place = burnables::place_of(stored, window);
     let Some(end) = grants.iter().find(|grant| grant.place == place).and_then(|grant| grant.ends) else {
         return Ok(None);
     };
@@ -336,7 +343,9 @@ async fn unburnt(
         grant.begins = grant.begins.filter(by_then);
         grant.ends = grant.ends.filter(by_then);
     }
-    grants.push(Burnable::of_rolled_in(window, rolled_in.unwrap_or_default()));
+    let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
+    let rolled = rolled_amounts::read(connection, &of_period).await?;
+    grants.extend(rolled.values().flat_map(|rolled| RolledIn::burnables(window, rolled)));
     let base = (BurnPlace::of_included((start_ms, window.end_ms)), included);
     let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
     let left = Amount::from_decimal(stored.amount.decimal() - burnt);

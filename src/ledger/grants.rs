@@ -1,6 +1,8 @@
 //! Grants: stored once under their key, and booked when they begin, in the transaction that raises the capacity's
 //! version.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -13,10 +15,10 @@ use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
 use super::cuts::{self, DueCut};
 use super::quotas::{self, Opening};
 use super::schema::{grants, quota_periods};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number, recurring};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
-use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::grant;
@@ -42,6 +44,10 @@ pub struct StoredGrant {
     pub effective_at_ms: i64,
     /// Until when (unix ms).
     pub expires_at_ms: i64,
+    /// How often it is given.
+    pub recurrence: Recurrence,
+    /// The recurring grant of which it is what a later period gets.
+    pub repeats: Option<GrantId>,
     /// Why, for people.
     pub reason: String,
     /// The hash of what was asked for.
@@ -128,6 +134,8 @@ pub(crate) struct Row {
     #[diesel(deserialize_as = MillisecondsIfAny)]
     settled_at: Option<i64>,
     settled_amount: Option<Decimal>,
+    recurrence: String,
+    repeats: Option<uuid::Uuid>,
 }
 
 impl Row {
@@ -145,6 +153,8 @@ impl Row {
             meter: self.meter,
             effective_at_ms: self.effective_at,
             expires_at_ms: self.expires_at,
+            recurrence: Recurrence::from_word(&self.recurrence).ok_or_else(|| damaged("recurrence"))?,
+            repeats: self.repeats.map(GrantId::from_uuid),
             reason: self.reason,
             fingerprint: self.fingerprint,
             created_at_ms: self.created_at,
@@ -244,7 +254,7 @@ impl Ledger {
             .transpose()
     }
 
-    /// Grants of one tenant or of all, newest first, at most `limit`, after `after`.
+    /// Grants of one tenant or of all, newest first, at most `limit`, after `after`; a recurring one once.
     pub async fn list_grants(
         &self,
         tenant: Option<&TenantId>,
@@ -256,7 +266,8 @@ impl Ledger {
             None => None,
         };
         let query = || {
-            let mut found = grants::table.select(Row::as_select()).into_boxed();
+            let mut found =
+                grants::table.filter(grants::repeats.is_null()).select(Row::as_select()).into_boxed();
             if let Some(tenant) = tenant {
                 found = found.filter(grants::tenant.eq(tenant));
             }
@@ -294,6 +305,8 @@ async fn create(
         priority: terms.priority,
         effective_at_ms: new.effective_at_ms,
         expires_at_ms: terms.expires_at_ms,
+        recurrence: terms.recurrence,
+        repeats: None,
         reason: terms.reason.clone(),
         fingerprint: terms.fingerprint(),
         created_at_ms: new.now_ms,
@@ -307,6 +320,10 @@ async fn create(
         stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period, new.after).await?);
     }
     insert(connection, &stored, new.period.decimals).await?;
+    if stored.recurrence == Recurrence::Period {
+        let partition = ledger.partition_of(&stored.tenant).await?;
+        recurring::give_in_open_periods(connection, partition, &stored, new.period.decimals).await?;
+    }
     capacities::raise_versions(connection, &stored.tenant, &stored.meter, new.now_ms).await?;
     let detail = json!({
         "tenant": stored.tenant, "meter": stored.meter, "amount": stored.amount, "reason": stored.reason
@@ -323,6 +340,16 @@ pub(crate) async fn find(
     found.first(connection).await.optional()?.map(Row::read).transpose()
 }
 
+/// The grants with these ids.
+pub(crate) async fn find_all(
+    connection: &mut AsyncPgConnection,
+    ids: Vec<uuid::Uuid>,
+) -> Result<HashMap<uuid::Uuid, StoredGrant>, LedgerError> {
+    let found = grants::table.filter(grants::id.eq_any(ids)).select(Row::as_select());
+    let rows: Vec<Row> = found.load(connection).await?;
+    rows.into_iter().map(|row| Ok((row.id, row.read()?))).collect()
+}
+
 /// Whether all grants that have not ended before this period, with it and what the quota includes, are an amount.
 async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool, LedgerError> {
     let (start, decimals) = (instant::from_ms(new.period.period_ms.0)?, new.period.decimals);
@@ -330,6 +357,7 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
         .filter(grants::tenant.eq(&new.terms.tenant))
         .filter(grants::meter.eq(&new.terms.meter))
         .filter(grants::expires_at.gt(start))
+        .filter(grants::repeats.is_null())
         .select(diesel::dsl::sum(grants::amount))
         .get_result(connection)
         .await?;
@@ -396,7 +424,8 @@ pub(crate) fn posting(
     }
 }
 
-async fn insert(
+/// Stores a grant, once.
+pub(crate) async fn insert(
     connection: &mut AsyncPgConnection,
     stored: &StoredGrant,
     decimals: Decimals,
@@ -411,6 +440,8 @@ async fn insert(
         grants::priority.eq(i16::from(stored.priority.get())),
         grants::effective_at.eq(instant::from_ms(stored.effective_at_ms)?),
         grants::expires_at.eq(instant::from_ms(stored.expires_at_ms)?),
+        grants::recurrence.eq(stored.recurrence.as_str()),
+        grants::repeats.eq(stored.repeats.map(GrantId::uuid)),
         grants::reason.eq(&stored.reason),
         grants::fingerprint.eq(&stored.fingerprint),
         grants::created_at.eq(instant::from_ms(stored.created_at_ms)?),

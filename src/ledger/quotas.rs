@@ -12,7 +12,7 @@ use rust_decimal::Decimal;
 
 use super::prepared::Prepared;
 use super::schema::tenants;
-use super::{BEGIN_BOOKING, BEGIN_LOOK_UP, Ledger, LedgerError, instant, journal, number};
+use super::{BEGIN_BOOKING, BEGIN_LOOK_UP, Ledger, LedgerError, instant, journal, number, recurring};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{CapacityChange, capacity_over_time};
@@ -239,8 +239,9 @@ pub(crate) async fn open_all(
         let period_ms = (opening.period_ms.0, end_of(opening)?);
         Some(Opening { period_ms, ..opening.clone() })
     };
-    let postings: Vec<_> = openings.iter().filter_map(as_opened).map(|opening| posting(&opening)).collect();
-    journal::post_beside_outbox(connection, partition, postings).await?;
+    let opened: Vec<Opening> = openings.iter().filter_map(as_opened).collect();
+    journal::post_beside_outbox(connection, partition, opened.iter().map(posting).collect()).await?;
+    recurring::give(connection, partition, &opened).await?;
     Ok(new.len())
 }
 
@@ -291,7 +292,12 @@ async fn insert(
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover))
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft))
         .bind::<Array<Text>, _>(openings.iter().map(thresholds).collect::<Vec<_>>())
-        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.preserve_overage).collect::<Vec<_>>());
+        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.preserve_overage).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.min_rollover))
+        .bind::<Array<SmallInt>, _>(
+            openings.iter().map(|o| i16::from(o.terms.rollover_periods)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.reroll).collect::<Vec<_>>());
     Ok(Prepared(insert).load(connection).await?)
 }
 

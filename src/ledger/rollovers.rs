@@ -10,11 +10,12 @@ use rust_decimal::Decimal;
 use super::columns::Milliseconds;
 use super::grants::QuotaPeriod;
 use super::quotas::{self, Opening, PeriodKey};
+use super::rolled_amounts::{self, Arriving};
 use super::{LedgerError, burnables, capacities, instant};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::period::Window;
-use crate::domain::rollover::{ClosingQuota, Unused};
+use crate::domain::rollover::{ClosingQuota, Fate, Part, RolledIn, RolloverTerms, rolling};
 
 /// A period that is about to be closed, and of which something may go on.
 pub(super) struct Candidate {
@@ -25,12 +26,16 @@ pub(super) struct Candidate {
     /// more.
     pub(super) next: Option<QuotaPeriod>,
     pub(super) included: Decimal,
-    pub(super) max_rollover: Decimal,
+    pub(super) terms: RolloverTerms,
+    /// For how many periods what rolls over counts, and when the last of them ends (unix ms) as far as that is known.
+    pub(super) rollover_periods: (u8, Option<i64>),
     pub(super) rolled_in: Decimal,
     pub(super) consumed: Decimal,
     pub(super) available: Decimal,
     /// Whether holds are open in it: they go on in any case.
     pub(super) has_holds: bool,
+    /// Whether something of it goes on whatever its terms say now.
+    pub(super) keeps: bool,
     /// What was used beyond it and the next period pays for, as far as it can.
     pub(super) preserved: Decimal,
 }
@@ -39,13 +44,17 @@ pub(super) struct Candidate {
 pub(super) struct Left {
     /// How much goes on; zero where nothing does.
     pub(super) rolled: Amount,
+    /// How much more than that the next period is granted.
+    pub(super) added: Amount,
     /// The period that takes it; none where none is open in the books.
     pub(super) next: Option<Window>,
-    /// What of the included amount is unused, and what of open holds is set against it.
-    pub(super) unused: Unused,
-    /// How much may go on at most; zero where no period takes it.
-    pub(super) max_rollover: Decimal,
-    /// How much of the overage the next period pays for: at most what it includes.
+    /// What is unused of each of its amounts, and what of open holds is set against it.
+    pub(super) parts: Vec<Part>,
+    /// What may go on; nothing where no period takes it.
+    pub(super) terms: RolloverTerms,
+    /// What rolls over, as it stands in the next period.
+    pub(super) rolls_as: RolledIn,
+    /// How much of the overage the next period pays for: at most what it includes and is granted by the close.
     pub(super) repaid: Decimal,
 }
 
@@ -61,38 +70,39 @@ pub(super) async fn prepare(
     mut candidates: Vec<Candidate>,
     now_ms: i64,
 ) -> Result<HashMap<PeriodKey, Left>, LedgerError> {
-    candidates.retain(|candidate| candidate.max_rollover > Decimal::ZERO || candidate.goes_on_anyway());
+    candidates.retain(|candidate| candidate.terms.max > Decimal::ZERO || candidate.goes_on_anyway());
     if candidates.is_empty() {
         return Ok(HashMap::new());
     }
     capacities::lock_tenants(connection, candidates.iter().map(|candidate| &candidate.tenant)).await?;
     let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
     quotas::open_all(connection, partition, &openings).await?;
-    candidates.retain(|candidate| candidate.available > Decimal::ZERO || candidate.goes_on_anyway());
+    let gets_some = |candidate: &Candidate| {
+        candidate.available > Decimal::ZERO
+            || candidate.terms.min > Decimal::ZERO
+            || candidate.goes_on_anyway()
+    };
+    candidates.retain(gets_some);
     let next = next_periods(connection, &candidates).await?;
-    let quotas = unused(connection, &candidates).await?;
-    let mut left = HashMap::new();
-    let mut raised = Vec::new();
+    let quotas = closing(connection, &candidates).await?;
+    let (mut left, mut raised, mut arriving) = (HashMap::new(), Vec::new(), Vec::new());
     for (candidate, quota) in candidates.iter().zip(quotas) {
-        let key = (candidate.tenant.clone(), candidate.meter.clone());
-        let next = next.get(&key).copied();
-        let rolled = if next.is_some() { quota.rolled_over() } else { Amount::ZERO };
-        let repaid = next.map_or(Decimal::ZERO, |(_, included)| candidate.preserved.min(included));
-        if !rolled.is_zero() || candidate.goes_on_anyway() {
+        let next = next.get(&(candidate.tenant.clone(), candidate.meter.clone())).copied();
+        let of_it = candidate.left(quota.parts(), next);
+        arriving.extend(candidate.arriving(&of_it));
+        if !of_it.rolled.is_zero() || !of_it.added.is_zero() || candidate.goes_on_anyway() {
             raised.push((&candidate.tenant, &candidate.meter));
         }
-        let max_rollover = next.map_or(Decimal::ZERO, |_| candidate.max_rollover);
-        let key = (key.0, key.1, candidate.period.start_ms);
-        let next = next.map(|(period, _)| period);
-        left.insert(key, Left { rolled, next, unused: quota.unused(), max_rollover, repaid });
+        left.insert((candidate.tenant.clone(), candidate.meter.clone(), candidate.period.start_ms), of_it);
     }
+    rolled_amounts::add(connection, &arriving).await?;
     capacities::raise_all_versions(connection, &raised, now_ms).await?;
     Ok(left)
 }
 
 impl Candidate {
     fn goes_on_anyway(&self) -> bool {
-        self.has_holds || self.preserved > Decimal::ZERO
+        self.has_holds || self.keeps || self.preserved > Decimal::ZERO
     }
 
     fn opening(&self, partition: Partition) -> Option<Opening> {
@@ -106,10 +116,63 @@ impl Candidate {
             terms: next.terms,
         })
     }
+
+    /// What it leaves to the next period, which includes this much.
+    fn left(&self, mut parts: Vec<Part>, next: Option<(Window, Decimal)>) -> Left {
+        let (terms, included) = match next {
+            Some((_, included)) => (self.terms, included),
+            None => (RolloverTerms::default(), Decimal::ZERO),
+        };
+        if next.is_none() {
+            parts.iter_mut().for_each(|part| part.fate = Fate::Lapses);
+        }
+        let unused = rolling(&parts);
+        let kept = terms.kept(unused);
+        let goes_on = parts.iter().filter(|part| !matches!(part.fate, Fate::Lapses | Fate::Rolls));
+        let rolled = unused.min(kept) + goes_on.map(|part| part.unused).sum::<Decimal>();
+        let added = kept - unused.min(kept);
+        let next = next.map(|(period, _)| period);
+        let (periods, ends_at_ms) = self.rollover_periods;
+        let ends_at_ms = ends_at_ms.or(next.map(|next| next.end_ms)).unwrap_or(self.period.end_ms);
+        Left {
+            rolled: Amount::from_decimal(rolled).unwrap_or(Amount::ZERO),
+            added: Amount::from_decimal(added).unwrap_or(Amount::ZERO),
+            next,
+            parts,
+            terms,
+            rolls_as: RolledIn { amount: kept, ends_at_ms, periods_left: periods.saturating_sub(1) },
+            repaid: self.preserved.min(included + added),
+        }
+    }
+
+    /// What comes over into the next period, amount by amount.
+    fn arriving(&self, left: &Left) -> Vec<Arriving> {
+        let Some(next) = left.next else { return Vec::new() };
+        let arriving = |rolled_in: RolledIn, rolled: Decimal| Arriving {
+            tenant: self.tenant.clone(),
+            meter: self.meter.clone(),
+            start_ms: next.start_ms,
+            rolled_in,
+            rolled,
+        };
+        let goes_on = left.parts.iter().filter_map(|part| match part.fate {
+            Fate::GoesOn(rolled_in) => Some(arriving(
+                RolledIn {
+                    amount: part.unused,
+                    periods_left: rolled_in.periods_left.saturating_sub(1),
+                    ..rolled_in
+                },
+                part.unused,
+            )),
+            _ => None,
+        });
+        let new = arriving(left.rolls_as, left.rolls_as.amount - left.added.decimal());
+        goes_on.chain([new]).filter(|one| !one.rolled_in.amount.is_zero()).collect()
+    }
 }
 
 /// The quotas of these periods with their grants, in the same order.
-async fn unused(
+async fn closing(
     connection: &mut AsyncPgConnection,
     candidates: &[Candidate],
 ) -> Result<Vec<ClosingQuota>, LedgerError> {
@@ -119,14 +182,20 @@ async fn unused(
     let periods: Vec<_> =
         candidates.iter().map(|candidate| (&candidate.tenant, &candidate.meter, candidate.period)).collect();
     let mut grants = burnables::read(connection, &periods).await?;
+    let rolled: Vec<_> = candidates
+        .iter()
+        .map(|candidate| (&candidate.tenant, &candidate.meter, candidate.period, candidate.rolled_in))
+        .collect();
+    let mut rolled = rolled_amounts::read(connection, &rolled).await?;
     let quota = |candidate: &Candidate| {
         let key = (candidate.tenant.clone(), candidate.meter.clone(), candidate.period.start_ms);
+        let grants = grants.remove(&key).unwrap_or_default();
         ClosingQuota {
             period: candidate.period,
             included: candidate.included,
-            max_rollover: candidate.max_rollover,
-            rolled_in: candidate.rolled_in,
-            grants: grants.remove(&key).unwrap_or_default(),
+            terms: candidate.terms,
+            rolled_in: rolled.remove(&key).unwrap_or_default(),
+            grants: grants.into_iter().map(|grant| (grant, false)).collect(),
             consumed: candidate.consumed,
             available: candidate.available,
         }

@@ -110,6 +110,10 @@ diesel::table! {
         unused -> Numeric,
         max_rollover -> Numeric,
         returned -> Numeric,
+        min_rollover -> Numeric,
+        has_parts -> Bool,
+        rolls_until -> Nullable<Timestamptz>,
+        rolls_periods_left -> Nullable<Int2>,
     }
 }
 
@@ -303,6 +307,22 @@ diesel::table! {
         voided_at -> Nullable<Timestamptz>,
         settled_at -> Nullable<Timestamptz>,
         settled_amount -> Nullable<Numeric>,
+        recurrence -> Text,
+        repeats -> Nullable<Uuid>,
+    }
+}
+
+diesel::table! {
+    held_parts (tenant, meter, period_start, place) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        place -> Int4,
+        held -> Numeric,
+        fate -> Text,
+        ends_at -> Nullable<Timestamptz>,
+        periods_left -> Nullable<Int2>,
+        grant_id -> Nullable<Uuid>,
     }
 }
 
@@ -429,6 +449,7 @@ diesel::table! {
         rolled -> Numeric,
         is_final -> Bool,
         paid_by_next -> Numeric,
+        added -> Numeric,
     }
 }
 
@@ -517,6 +538,9 @@ diesel::table! {
         overdraft -> Numeric,
         notices_percent -> Array<Nullable<Int2>>,
         preserve_overage -> Bool,
+        min_rollover -> Numeric,
+        rollover_periods -> Int2,
+        reroll -> Bool,
     }
 }
 
@@ -599,6 +623,18 @@ diesel::table! {
         expires_at -> Timestamptz,
         resolved_at -> Nullable<Timestamptz>,
         archived_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    rolled_amounts (tenant, meter, period_start, ends_at) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        ends_at -> Timestamptz,
+        periods_left -> Int2,
+        amount -> Numeric,
+        rolled -> Numeric,
     }
 }
 
@@ -693,6 +729,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     epochs,
     gaps,
     grants,
+    held_parts,
     installation,
     job_runs,
     jobs,
@@ -715,6 +752,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     repeats,
     reservations,
     reservations_archive,
+    rolled_amounts,
     statements,
     subjects,
     tenant_currencies,

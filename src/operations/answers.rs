@@ -15,8 +15,8 @@ use crate::operations::requests::{Ack, Role};
 
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
-    AuditRecord, ClosedPeriod, JobState, LastRun, ListedStatement, QuotaNotice, Ranked, Reconciliation,
-    Revenue, StoredEntry, StoredGrant, UsageFigures,
+    AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, QuotaNotice, Ranked,
+    Reconciliation, Revenue, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
@@ -289,6 +289,9 @@ pub struct QuotaStatus {
     pub limits: Vec<LimitStatus>,
     /// Parts of the quotas' capacities that the ledger tells apart, by meter.
     pub parts: BTreeMap<MeterId, QuotaParts>,
+    /// What is left of the grants that count now, by meter; none where the ledger does not answer. A meter that is
+    /// missing has too many of them.
+    pub grants: Option<BTreeMap<MeterId, Vec<GrantLeft>>>,
 }
 
 /// What a quota's capacity has beside what was granted.

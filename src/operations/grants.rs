@@ -1,10 +1,12 @@
 //! Grants: amounts beside what a plan includes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::domain::grant::{GrantId, GrantTerms};
+use crate::domain::amount::Amount;
+use crate::domain::grant::{GrantId, GrantTerms, Recurrence};
 use crate::domain::instant::rfc3339;
-use crate::ledger::{Granted, NewGrant, QuotaPeriod, StoredGrant, Voided};
+use crate::ledger::{Granted, NewGrant, QuotaPeriod, RepeatsEnded, StoredGrant, Voided};
 use crate::operations::answers::{GrantDetails, GrantState, Rows};
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
@@ -34,7 +36,7 @@ impl GrantVerbs {
         let id = GrantId::of(&terms.tenant, &key);
         let fingerprint = terms.fingerprint();
         if let Some(stored) = self.core.ledger.grant(id).await? {
-            return self.repeated(stored, fingerprint);
+            return self.repeated(stored, fingerprint).await;
         }
         let entry = self.core.policy.tenant(&terms.tenant).await?;
         let now_ms = self.core.gate_now_ms();
@@ -46,9 +48,9 @@ impl GrantVerbs {
         match self.core.ledger.create_grant(new, actor).await? {
             Granted::Now(stored) => {
                 self.send(&entry, &stored).await;
-                Ok(self.details(stored, false))
+                self.details(stored, false).await
             }
-            Granted::Before(stored) => self.repeated(stored, fingerprint),
+            Granted::Before(stored) => self.repeated(stored, fingerprint).await,
             Granted::TooMuch => Err(OperationError::field(
                 "/amount",
                 "with what is included and the other grants it is beyond the largest amount",
@@ -58,9 +60,9 @@ impl GrantVerbs {
 
     /// The grant with this id.
     pub async fn get(&self, id: GrantId) -> Answer<GrantDetails> {
-        let found = self.core.ledger.grant(id).await?;
+        let found = self.core.ledger.grant(id).await?.filter(|stored| stored.repeats.is_none());
         let stored = found.ok_or_else(|| OperationError::NotFound("there is no such grant".into()))?;
-        Ok(self.details(stored, false))
+        self.details(stored, false).await
     }
 
     /// Grants, newest first.
@@ -69,7 +71,10 @@ impl GrantVerbs {
         let after = request.page.after.as_deref().map(place).transpose()?;
         let rows = self.core.ledger.list_grants(request.tenant.as_ref(), after, limit + 1).await?;
         let page = Rows::page(rows, limit, |row| format!("{}:{}", row.created_at_ms, row.id));
-        Ok(page.map(|stored| self.details(stored, false)))
+        let recurring = page.data.iter().filter(|stored| stored.recurrence == Recurrence::Period);
+        let recurring: Vec<GrantId> = recurring.map(|stored| stored.id).collect();
+        let ended = self.core.ledger.repeats_ended(&recurring).await?;
+        Ok(page.map(|stored| self.with_repeats(&ended, stored, false)))
     }
 
     /// Books the grants that have begun or ended, and sends the gate what it lacks of capacities.
@@ -84,6 +89,10 @@ impl GrantVerbs {
     /// unburnt of it is booked, and the gate gets the exact capacity. What cannot be done now is done by the job.
     pub async fn void(&self, id: GrantId, actor: &str) -> Answer<GrantDetails> {
         let now_ms = self.core.gate_now_ms();
+        let is_repeat = |stored: &StoredGrant| stored.repeats.is_some();
+        if self.core.ledger.grant(id).await?.as_ref().is_some_and(is_repeat) {
+            return Err(OperationError::NotFound("there is no such grant".into()));
+        }
         self.begin(id, now_ms).await?;
         let voided = self.core.ledger.void_grant(id, now_ms, actor).await?;
         let (stored, replayed) = match voided {
@@ -96,7 +105,7 @@ impl GrantVerbs {
             tracing::warn!(tenant = %stored.tenant, grant = %id, %error, "a grant ends later");
         }
         let stored = self.core.ledger.grant(id).await?.unwrap_or(stored);
-        Ok(self.details(stored, replayed))
+        self.details(stored, replayed).await
     }
 
     /// Books a grant that has begun and that no job has booked yet: what was burnt of it stays burnt.
@@ -114,8 +123,11 @@ impl GrantVerbs {
     }
 
     async fn end_now(&self, stored: &StoredGrant) -> Answer<()> {
-        if stored.settled_at_ms.is_none() {
-            self.end(stored).await?;
+        let ending = self.core.ledger.ending_grants(&stored.tenant, stored.id).await?;
+        for one in &ending {
+            self.end(one).await?;
+        }
+        if !ending.is_empty() {
             self.memory.settle_grants(Some(&stored.tenant)).await?;
         }
         let entry = self.core.policy.tenant(&stored.tenant).await?;
@@ -176,17 +188,36 @@ impl GrantVerbs {
         })
     }
 
-    fn repeated(&self, stored: StoredGrant, fingerprint: [u8; 32]) -> Answer<GrantDetails> {
+    async fn repeated(&self, stored: StoredGrant, fingerprint: [u8; 32]) -> Answer<GrantDetails> {
         if stored.fingerprint != fingerprint {
             return Err(OperationError::GrantKeyReused(stored.id));
         }
-        Ok(self.details(stored, true))
+        self.details(stored, true).await
     }
 
-    fn details(&self, stored: StoredGrant, replayed: bool) -> GrantDetails {
+    async fn details(&self, stored: StoredGrant, replayed: bool) -> Answer<GrantDetails> {
+        let recurs = stored.recurrence == Recurrence::Period;
+        let recurring = if recurs { vec![stored.id] } else { Vec::new() };
+        let ended = self.core.ledger.repeats_ended(&recurring).await?;
+        Ok(self.with_repeats(&ended, stored, replayed))
+    }
+
+    /// A grant as it is now, with what has ended of its repeats.
+    fn with_repeats(
+        &self,
+        ended: &HashMap<GrantId, RepeatsEnded>,
+        mut stored: StoredGrant,
+        replayed: bool,
+    ) -> GrantDetails {
         let now_ms = self.core.gate_now_ms();
+        let ended = ended.get(&stored.id).copied().unwrap_or_default();
+        if let Some(unburnt) = ended.unburnt {
+            let all = stored.settled_amount.unwrap_or_default().decimal() + unburnt;
+            stored.settled_amount = Amount::from_decimal(all).ok();
+        }
+        let is_ending = stored.settled_at_ms.is_none() || ended.is_ending;
         let state = match stored {
-            _ if stored.voided_at_ms.is_some() && stored.settled_at_ms.is_none() => GrantState::Ending,
+            _ if stored.voided_at_ms.is_some() && is_ending => GrantState::Ending,
             _ if stored.voided_at_ms.is_some() => GrantState::Voided,
             _ if now_ms < stored.effective_at_ms => GrantState::Scheduled,
             _ if now_ms < stored.expires_at_ms => GrantState::Active,
@@ -219,7 +250,8 @@ fn check(
         fault("/effective_at", format!("must not be before the open period, {}", rfc3339(open_start_ms)));
     }
     let end_ms = period.period_ms.1;
-    if effective_at_ms >= open_start_ms && terms.expires_at_ms > end_ms {
+    let goes_on = terms.recurrence == Recurrence::None && terms.expires_at_ms > end_ms;
+    if effective_at_ms >= open_start_ms && goes_on {
         let message = format!(
             "must not be after {}, the end of the period in which it begins: a grant that goes on is not served yet",
             rfc3339(end_ms)

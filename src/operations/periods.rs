@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::period::WindowKind;
 use crate::ledger::{Closed, Closing, ClosingPeriod, EndedPeriod, Manner, QuotaPeriod};
 use crate::operations::boundaries::Boundaries;
 use crate::operations::core::Core;
@@ -101,8 +102,9 @@ impl Periods {
     ) -> Answer<(Closed, Vec<EndedPeriod>)> {
         let mut closed = Vec::with_capacity(chunk.len());
         for ended in chunk {
-            let next = if ended.may_go_on { self.next_period(ended).await? } else { None };
-            closed.push(ClosingPeriod { ended: ended.clone(), next });
+            let (next, rollover_ends_ms) =
+                if ended.may_go_on { self.next_period(ended).await? } else { (None, None) };
+            closed.push(ClosingPeriod { ended: ended.clone(), next, rollover_ends_ms });
         }
         Ok(self.core.ledger.close_periods(partition, &closed, closing).await?)
     }
@@ -125,11 +127,15 @@ impl Periods {
         Ok(())
     }
 
-    /// The period after this one by policy; none where the tenant has no such quota any more.
-    async fn next_period(&self, ended: &EndedPeriod) -> Answer<Option<QuotaPeriod>> {
-        let entry = self.core.policy.find_tenant(&ended.tenant).await?;
-        let entry = entry.filter(|entry| !entry.definition.archived);
-        Ok(entry.and_then(|entry| quota_period(&entry, &ended.meter, ended.period.end_ms)))
+    /// The period after this one by policy; none where the tenant has no such quota any more. And when the last period
+    /// ends in which counts what rolls over.
+    async fn next_period(&self, ended: &EndedPeriod) -> Answer<(Option<QuotaPeriod>, Option<i64>)> {
+        let Some(entry) = self.core.policy.find_tenant(&ended.tenant).await? else { return Ok((None, None)) };
+        let end_of_next = |end_ms, _| entry.calendars.window(WindowKind::Period, end_ms).end_ms;
+        let ends_ms = (0..ended.rollover_periods).fold(ended.period.end_ms, end_of_next);
+        let is_archived = entry.definition.archived;
+        let next = quota_period(&entry, &ended.meter, ended.period.end_ms).filter(|_| !is_archived);
+        Ok((next, Some(ends_ms)))
     }
 
     /// Passes over a partition that cannot be closed, so that the others go on; fails only when a server is away.

@@ -110,6 +110,7 @@ async fn a_grant_is_made_once_under_its_key_however_many_ask() {
         ("reason", json!("another")),
         ("meter", json!("token")),
         ("effective_at", json!("2026-03-10T12:00:00Z")),
+        ("recurrence", json!("period")),
     ] {
         let other = app.post_keyed(GRANTS, "a", of_pages("10").with(field, value)).await;
         other.is_problem(422, "idempotency_key_reused");
@@ -229,7 +230,7 @@ async fn a_refused_grant_names_its_fields_and_changes_nothing() {
         ("expires_at", json!("2026-03-10T12:00:00Z"), "/expires_at"),
         ("expires_at", json!(NEXT_END), "/expires_at"),
         ("expires_at", Value::Null, "/expires_at"),
-        ("recurrence", json!("period"), "/recurrence"),
+        ("recurrence", json!("week"), "/recurrence"),
         ("reason", json!("x".repeat(501)), "/reason"),
         ("max_rollover", json!("5"), "/max_rollover"),
         ("paid_amount", json!("5"), "/paid_amount"),

@@ -313,9 +313,11 @@ async fn settle(app: &TestApp) {
 
 /// The books, entries and statements of such months, closed and billed at every turn or, after six months without a
 /// run, at the end.
-async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 4] {
+async fn books_of(year: &[Turn], terms: &Value, in_time: bool) -> [Vec<String>; 4] {
     let app = an_app().at("2026-01-02T00:00:00Z").without_jobs().start().await;
     let quota = fifty().with("max_rollover", "25").with("mode", "soft").with("preserve_overage", true);
+    let terms = terms.as_object().into_iter().flatten();
+    let quota = terms.fold(quota, |quota, (field, value)| quota.with(field, value.clone()));
     app.with_plan(json!([]), json!([quota])).await;
     app.define("plans/plan", json!({ "prices": prices(1) })).await;
     for (month, (held_pages, end, used, late)) in (1..).zip(year) {
@@ -374,15 +376,16 @@ async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 4] {
 }
 
 #[rstest]
-#[case(1)]
-#[case(2)]
-#[case(3)]
+#[case(1, json!({}))]
+#[case(2, json!({ "rollover_periods": 2, "min_rollover": "5" }))]
+#[case(3, json!({ "rollover_periods": 3, "min_rollover": "10", "reroll": true }))]
 #[tokio::test(flavor = "multi_thread")]
 async fn months_with_holds_over_their_ends_have_the_same_books_and_statements_whenever_they_are_closed(
     #[case] seed: u64,
+    #[case] terms: Value,
 ) {
     let year = a_year(seed);
-    let (in_time, late) = tokio::join!(books_of(&year, true), books_of(&year, false));
+    let (in_time, late) = tokio::join!(books_of(&year, &terms, true), books_of(&year, &terms, false));
     assert!(in_time[1].iter().any(|entry| entry.contains("carried_in")), "{in_time:?}");
     assert!(in_time[1].iter().any(|entry| entry.contains("correction")), "{in_time:?}");
     assert!(in_time[3].len() > 10, "statements and notes: {in_time:?}");

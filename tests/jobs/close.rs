@@ -121,7 +121,7 @@ async fn a_run_that_ends_between_chunks_is_gone_on_with_and_runs_at_once_close_n
     let partition = app.app().gate.partition_of(&ended[0].tenant);
     let now_ms = app.clock.now_ms();
     let closing = |after| Closing { after, grace: GRACE, dry_run: false, now_ms };
-    let january = [ClosingPeriod { ended: ended[0].clone(), next: None }];
+    let january = [ClosingPeriod { ended: ended[0].clone(), next: None, rollover_ends_ms: None }];
     let ahead = OutboxId { sequence: u64::MAX >> 1, ..OutboxId::default() };
     let ahead = OutboxId { epoch: app.app().gate.epoch(partition).unwrap(), ..ahead };
     let early = ledger.close_periods(partition, &january, closing(ahead)).await.unwrap().0;

@@ -13,4 +13,5 @@ mod periods;
 mod restore;
 mod retention;
 mod rollover;
+mod rollover_terms;
 mod statements;

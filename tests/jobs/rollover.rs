@@ -225,8 +225,9 @@ fn a_year(seed: u64) -> Vec<Month> {
 
 /// The books and the entries of closes after such a year, closed each month or, after ten months without a run, at its
 /// end.
-async fn books_of(year: &[Month], in_time: bool) -> [Vec<String>; 2] {
+async fn books_of(year: &[Month], terms: &Value, in_time: bool) -> [Vec<String>; 2] {
     let app = at("2026-01-02T00:00:00Z", "25").await;
+    app.with_plan(json!([]), json!([terms])).await;
     for (month, (amount, grant)) in (1..).zip(year) {
         app.move_clock(&format!("2026-{month:02}-10T12:00:00Z")).await;
         app.drained().await;
@@ -259,17 +260,31 @@ async fn books_of(year: &[Month], in_time: bool) -> [Vec<String>; 2] {
     books
 }
 
+/// A quota of fifty pages on random terms of rollover.
+fn terms(seed: u64) -> Value {
+    let mut random = StdRng::seed_from_u64(seed);
+    let max: u32 = random.random_range(5..60);
+    let quota = rolling(&max.to_string()).with("min_rollover", random.random_range(0..=max).to_string());
+    let quota = quota.with("rollover_periods", random.random_range(1..=4));
+    quota.with("reroll", random.random_bool(0.5))
+}
+
 #[rstest]
-#[case(1)]
-#[case(6)]
-#[case(14)]
+#[case::plain(1, rolling("25"))]
+#[case::plain(6, rolling("25"))]
+#[case::on_all_terms(14, terms(14))]
+#[case::on_all_terms(15, terms(15))]
+#[case::on_all_terms(16, terms(16))]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_year_whose_closes_were_late_has_the_books_of_one_that_was_closed_in_time(#[case] seed: u64) {
+async fn a_year_whose_closes_were_late_has_the_books_of_one_that_was_closed_in_time(
+    #[case] seed: u64,
+    #[case] terms: Value,
+) {
     let year = a_year(seed);
-    let (in_time, late) = tokio::join!(books_of(&year, true), books_of(&year, false));
+    let (in_time, late) = tokio::join!(books_of(&year, &terms, true), books_of(&year, &terms, false));
     assert_eq!(in_time[0].len(), 13, "each month, also without use, and the open one: {in_time:?}");
     assert!(in_time[1].iter().any(|entry| entry.contains("rolled_in")), "{in_time:?}");
-    assert_eq!(late, in_time, "{year:?}");
+    assert_eq!(late, in_time, "{year:?} {terms}");
 }
 
 #[tokio::test]

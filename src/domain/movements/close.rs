@@ -33,11 +33,22 @@ pub fn roll_over(
 ) -> Vec<Movement> {
     let kept = rollover(unused);
     let rolled = unused.min(kept);
+    go_on(period, next, unused, (rolled, kept.saturating_sub(rolled)))
+}
+
+/// Of all that is `unused` of a period, `rolled` goes on to the next one, which is granted `added` beside it; the rest
+/// lapses.
+pub fn go_on(
+    period: Window,
+    next: Window,
+    unused: Amount,
+    (rolled, added): (Amount, Amount),
+) -> Vec<Movement> {
     list([
         closing(period, Available, RolledOut, rolled),
         closing(period, Available, Lapsed, unused.saturating_sub(rolled)),
         closing(next, RolledIn, Available, rolled),
-        closing(next, Granted, Available, kept.saturating_sub(rolled)),
+        closing(next, Granted, Available, added),
     ])
 }
 

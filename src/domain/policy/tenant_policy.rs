@@ -404,6 +404,9 @@ impl<'a> Sources<'a> {
             let terms = PeriodTerms {
                 included: quota.included.floor_units(decimals),
                 max_rollover: units(quota.max_rollover),
+                min_rollover: units(quota.min_rollover),
+                rollover_periods: quota.rollover_periods.unwrap_or(1),
+                reroll: quota.reroll,
                 overdraft: if quota.mode == QuotaMode::Soft { MEASURED } else { units(quota.overdraft) },
                 preserve_overage: quota.preserve_overage,
                 thresholds: quota.thresholds(),

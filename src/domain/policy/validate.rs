@@ -17,7 +17,7 @@ use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::limited::Limited;
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
-use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode};
+use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode, ROLLOVER_PERIODS_MAX};
 use crate::domain::price::{PRICES_MAX, Price, PriceKey, currency_of};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
@@ -148,7 +148,11 @@ impl<'a> Validator<'a> {
             let message = format!("the meter `{}` is not booked, so it can have no quota", quota.meter);
             errors.push(FieldError::new("/meter", message));
         }
-        let optional = [("/max_rollover", quota.max_rollover), ("/overdraft", quota.overdraft)];
+        let optional = [
+            ("/max_rollover", quota.max_rollover),
+            ("/min_rollover", quota.min_rollover),
+            ("/overdraft", quota.overdraft),
+        ];
         let named = optional.into_iter().filter_map(|(pointer, amount)| Some((pointer, amount?)));
         for (pointer, amount) in [("/included", quota.included)].into_iter().chain(named) {
             match amount.to_units(decimals) {
@@ -164,6 +168,7 @@ impl<'a> Validator<'a> {
         if quota.mode != QuotaMode::Overdraft && quota.overdraft.is_some_and(|amount| !amount.is_zero()) {
             errors.push(FieldError::new("/overdraft", "is for a quota of mode `overdraft`"));
         }
+        errors.extend(rollover(quota));
         let percents = quota.notices_percent.as_deref().unwrap_or_default();
         if let Some(at) = percents.iter().position(|percent| !(1..=100).contains(percent)) {
             errors.push(FieldError::new(format!("/notices_percent/{at}"), "must be 1 to 100"));
@@ -468,6 +473,29 @@ fn bans(bans: &[Ban]) -> Vec<FieldError> {
 fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {
     let is_wrong = text.is_some_and(|text| !is_label(text, TEXT_MAX));
     is_wrong.then(|| FieldError::new(pointer, "must be 1 to 500 characters without control characters"))
+}
+
+/// What is wrong with the terms on which a quota rolls over.
+fn rollover(quota: &Quota) -> Vec<FieldError> {
+    let most = quota.max_rollover.unwrap_or_default();
+    let mut errors = Vec::new();
+    if quota.min_rollover.unwrap_or_default().decimal() > most.decimal() {
+        errors.push(FieldError::new("/min_rollover", "must be at most `max_rollover`"));
+    }
+    match quota.rollover_periods {
+        Some(periods) if !(1..=ROLLOVER_PERIODS_MAX).contains(&periods) => {
+            let message = format!("must be 1 to {ROLLOVER_PERIODS_MAX}");
+            errors.push(FieldError::new("/rollover_periods", message));
+        }
+        Some(2..) if most.is_zero() => {
+            errors.push(FieldError::new("/rollover_periods", "is for a quota with `max_rollover`"));
+        }
+        _ => {}
+    }
+    if quota.reroll && most.is_zero() {
+        errors.push(FieldError::new("/reroll", "is for a quota with `max_rollover`"));
+    }
+    errors
 }
 
 /// An error at `<list>/<index><field>` for each item that is equal to an earlier one.

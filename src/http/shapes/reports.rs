@@ -3,6 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::grants::GrantLeftAnswer;
 use super::{LimitAnswer, SubjectAnswer, ack, amount};
 use crate::domain::amount::{Decimals, Units, signed_amount};
 use crate::domain::checkpoint::{Difference, Figures};
@@ -44,6 +45,10 @@ pub(in crate::http) struct QuotaLineAnswer {
     pub(in crate::http) remaining: String,
     /// When the period ends.
     pub(in crate::http) resets_at: String,
+    /// The grants that count now and of which something is left, as far as use is booked: the one that burns next
+    /// first, at most 100. Absent while the ledger does not answer, and where there are thousands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) grants: Option<Vec<GrantLeftAnswer>>,
     /// What is used in a day, from the period's start until now. Held units do not count.
     pub(in crate::http) burn_per_day: String,
     /// When it is used up at that pace, if that is before the period ends; absent before a tenth of it is over.
@@ -290,6 +295,10 @@ impl From<QuotaStatus> for QuotaAnswer {
         let (quotas, limits): (Vec<_>, Vec<_>) =
             status.limits.iter().partition(|limit| limit.counter.is_quota());
         let parts = |quota: &LimitStatus| status.parts.get(&quota.counter.meter).copied().unwrap_or_default();
+        let grants = |quota: &LimitStatus| {
+            let left = status.grants.as_ref()?.get(&quota.counter.meter)?;
+            Some(left.iter().map(GrantLeftAnswer::from).collect())
+        };
         Self {
             tenant: status.tenant.to_string(),
             period: PeriodAnswer {
@@ -299,13 +308,17 @@ impl From<QuotaStatus> for QuotaAnswer {
             },
             source: ack(status.source).into(),
             as_of: rfc3339(status.as_of_ms),
-            quotas: quotas.into_iter().map(|quota| quota_line(quota, parts(quota))).collect(),
+            quotas: quotas.into_iter().map(|quota| quota_line(quota, parts(quota), grants(quota))).collect(),
             limits: limits.into_iter().map(LimitAnswer::from).collect(),
         }
     }
 }
 
-fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
+fn quota_line(
+    quota: &LimitStatus,
+    parts: QuotaParts,
+    grants: Option<Vec<GrantLeftAnswer>>,
+) -> QuotaLineAnswer {
     let write = |units: Units| amount(units, quota.counter.decimals);
     let used = quota.consumed.checked_add(quota.reserved).unwrap_or(quota.consumed);
     let late = parts.consumed_beside_gate;
@@ -329,6 +342,7 @@ fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
         overdraft: write(parts.overdraft),
         remaining: write(with_late(quota.capacity).saturating_sub(used)),
         resets_at: rfc3339(quota.resets_at_ms),
+        grants,
         burn_per_day: write(pace.map_or(Units::ZERO, Pace::per_day)),
         runs_out_at: pace.and_then(Pace::runs_out_at_ms).map(rfc3339),
     }

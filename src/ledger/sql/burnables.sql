@@ -1,8 +1,13 @@
 -- The grants of these periods, with their cuts. What was consumed of holds that were carried into the period burns
--- nothing of it; what it repaid to the one before has burnt from its start on.
-SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.expires_at, g.created_at,
-    b.epoch AS begin_epoch, b.sequence AS begin_sequence,
-    b.consumed + s.repaid - least(b.consumed_of_carried, s.carried_in) AS begin_consumed,
+-- nothing of it; what it repaid to the one before has burnt from its start on. What a later period gets of a recurring
+-- grant burns from the period's start on, and ends with it.
+SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.created_at,
+    CASE g.recurrence WHEN 'period' THEN least(g.expires_at, w.period_end) ELSE g.expires_at END AS expires_at,
+    g.voided_at IS NOT NULL AS is_voided, g.repeats,
+    CASE WHEN g.repeats IS NULL THEN b.epoch ELSE 0 END AS begin_epoch,
+    CASE WHEN g.repeats IS NULL THEN b.sequence ELSE 0 END AS begin_sequence,
+    CASE WHEN g.repeats IS NULL THEN b.consumed + s.repaid - least(b.consumed_of_carried, s.carried_in) ELSE 0 END
+        AS begin_consumed,
     e.epoch AS end_epoch, e.sequence AS end_sequence,
     e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in) AS end_consumed
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)

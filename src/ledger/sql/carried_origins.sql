@@ -4,7 +4,9 @@ SELECT w.tenant, w.meter, w.period_start AS next_start,
     coalesce(before.is_open, false) AS waits,
     coalesce(h.charged, 999999999999999999) AS charged,
     coalesce(h.held_after, 0) AS held_after, coalesce(h.held_of_included, 0) AS held_of_included,
-    coalesce(h.unused, 0) AS unused, coalesce(h.max_rollover, 0) AS max_rollover, coalesce(h.returned, 0) AS returned
+    coalesce(h.unused, 0) AS unused, coalesce(h.max_rollover, 0) AS max_rollover, coalesce(h.returned, 0) AS returned,
+    coalesce(h.min_rollover, 0) AS min_rollover, coalesce(h.has_parts, false) AS has_parts, h.period_start, h.rolls_until,
+    h.rolls_periods_left
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
 LEFT JOIN LATERAL (
     SELECT c.tenant IS NULL AS is_open

@@ -4,7 +4,9 @@
 SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
     b.consumed + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
-    coalesce(q.max_rollover > 0 OR q.preserve_overage, false) AS may_go_on,
+    coalesce(q.min_rollover, 0) AS min_rollover, coalesce(q.reroll, false) AS reroll,
+    coalesce(q.rollover_periods, 1::smallint) AS rollover_periods, k.keeps,
+    coalesce(q.max_rollover > 0 OR q.preserve_overage, false) OR k.keeps AS may_go_on,
     coalesce(q.preserve_overage, false) AS preserve_overage, q.tenant IS NOT NULL AS has_quota,
     b.reserved < 0
     OR EXISTS (
@@ -30,5 +32,11 @@ FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, perio
 JOIN balances b USING (tenant, meter, period_start)
 LEFT JOIN period_closures c USING (tenant, meter, period_start)
 LEFT JOIN quota_periods q USING (tenant, meter, period_start)
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT FROM rolled_amounts r
+        WHERE r.tenant = b.tenant AND r.meter = b.meter AND r.period_start = b.period_start AND r.periods_left > 0
+    ) AS keeps
+) k
 WHERE c.tenant IS NULL
 ORDER BY b.tenant, b.meter, b.period_start

@@ -1,7 +1,14 @@
-SELECT b.tenant, b.meter, b.period_start, b.period_end, coalesce(q.max_rollover > 0 OR q.preserve_overage, false) AS may_go_on
+SELECT b.tenant, b.meter, b.period_start, b.period_end, coalesce(q.max_rollover > 0 OR q.preserve_overage, false) OR k.keeps AS may_go_on,
+    coalesce(q.rollover_periods, 1::smallint) AS rollover_periods
 FROM balances b
 LEFT JOIN period_closures c USING (tenant, meter, period_start)
 LEFT JOIN quota_periods q USING (tenant, meter, period_start)
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT FROM rolled_amounts r
+        WHERE r.tenant = b.tenant AND r.meter = b.meter AND r.period_start = b.period_start AND r.periods_left > 0
+    ) AS keeps
+) k
 WHERE c.tenant IS NULL AND b.period_end <= $1
     AND ($2::timestamptz IS NULL OR (b.period_end, b.tenant, b.meter) > ($2, $3, $4))
 ORDER BY b.period_end, b.tenant, b.meter

@@ -59,6 +59,11 @@ pub(super) async fn check(
         ("grants were booked once", granted, sql_query(include_str!("../sql/grants_not_booked_once.sql"))),
         ("grants gave back once", granted, sql_query(include_str!("../sql/grants_not_settled_once.sql"))),
         ("periods were closed once", closed, sql_query(include_str!("../sql/closures_not_booked_once.sql"))),
+        (
+            "what came over was booked",
+            closed,
+            sql_query(include_str!("../sql/rolled_amounts_not_booked.sql")),
+        ),
         ("closed periods are empty", closed, sql_query(include_str!("../sql/carried_not_booked_once.sql"))),
         (
             "corrections follow from entries",

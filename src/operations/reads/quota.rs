@@ -12,12 +12,18 @@ use crate::domain::plan::MEASURED;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{Cold, CounterReading, PeekedCounters};
-use crate::operations::answers::{QuotaParts, QuotaStatus};
+use crate::operations::answers::{GrantLeft, QuotaParts, QuotaStatus};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::{LimitStatus, limit_statuses};
 use crate::operations::memory::{Asks, cold_subjects};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, QuotaRequest};
+
+/// How many grants of a quota are shown.
+const GRANTS_MAX: usize = 100;
+
+type Parts = BTreeMap<MeterId, QuotaParts>;
+type Grants = BTreeMap<MeterId, Vec<GrantLeft>>;
 
 impl Reads {
     /// Quotas and limits of a tenant (and of one subject), as they are now.
@@ -34,22 +40,20 @@ impl Reads {
         match self.quota_at_gate(&entry, request.subject.as_ref(), &mut at_ms).await {
             Ok((resolved, readings)) => {
                 let status = answer(&entry, resolved, request, readings, at_ms, Ack::Gate);
-                let parts = self.parts(&entry, &status).await.unwrap_or_default();
-                Ok(QuotaStatus { parts, ..status })
+                match self.parts(&entry, &status).await {
+                    Ok((parts, grants)) => Ok(QuotaStatus { parts, grants: Some(grants), ..status }),
+                    Err(_) => Ok(status),
+                }
             }
             Err(OperationError::GateUnavailable(_)) => self.quota_from_ledger(&entry, request, at_ms).await,
             Err(error) => Err(error),
         }
     }
 
-    /// The parts of each quota's capacity, for which the gate has one figure, and what the gate does not count. The
-    /// ledger is asked only where there can be such parts: where policy has them, where the gate has another capacity
-    /// than policy, and while holds of the period before may be open.
-    async fn parts(
-        &self,
-        entry: &TenantEntry,
-        status: &QuotaStatus,
-    ) -> Answer<BTreeMap<MeterId, QuotaParts>> {
+    /// The parts of each quota's capacity, for which the gate has one figure, what the gate does not count, and what is
+    /// left of grants. The ledger is asked only where there can be such parts: where policy has them, where the gate
+    /// has another capacity than policy, and while holds of the period before may be open.
+    async fn parts(&self, entry: &TenantEntry, status: &QuotaStatus) -> Answer<(Parts, Grants)> {
         let quotas = || status.limits.iter().filter(|limit| limit.counter.is_quota());
         let policy = self.core.policy.current();
         let has_parts = |quota: &LimitStatus| {
@@ -63,9 +67,12 @@ impl Reads {
                 || status.as_of_ms < open_until_ms
         };
         if !quotas().any(has_parts) {
-            return Ok(BTreeMap::new());
+            let meters = quotas().map(|quota| (quota.counter.meter.clone(), Vec::new()));
+            return Ok((Parts::new(), meters.collect()));
         }
-        let balances = self.core.ledger.balances_of(&entry.definition.id, status.as_of_ms).await?;
+        let (tenant, at_ms) = (&entry.definition.id, status.as_of_ms);
+        let grants = self.core.ledger.grants_left(tenant, at_ms, GRANTS_MAX).await?;
+        let balances = self.core.ledger.balances_of(tenant, at_ms).await?;
         let parts = |quota: &LimitStatus| {
             let counter = &quota.counter;
             let balance = balances.iter().find(|balance| balance.meter == counter.meter)?;
@@ -83,7 +90,7 @@ impl Reads {
             };
             Some((counter.meter.clone(), parts))
         };
-        Ok(quotas().filter_map(parts).collect())
+        Ok((quotas().filter_map(parts).collect(), grants))
     }
 
     /// The figures of the gate. `at_ms` moves to the gate's time where that is in other windows.
@@ -151,8 +158,8 @@ impl Reads {
         let resolved = shown(entry, request.subject.as_ref(), at_ms).under(self.core.load.level());
         let readings = self.memory.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
         let status = answer(entry, resolved, request, readings, at_ms, Ack::Ledger);
-        let parts = self.parts(entry, &status).await?;
-        Ok(QuotaStatus { parts, ..status })
+        let (parts, grants) = self.parts(entry, &status).await?;
+        Ok(QuotaStatus { parts, grants: Some(grants), ..status })
     }
 }
 
@@ -190,5 +197,6 @@ fn answer(
         as_of_ms: now_ms,
         limits: limit_statuses(resolved, request.subject.as_slice(), &readings, now_ms),
         parts: BTreeMap::new(),
+        grants: None,
     }
 }

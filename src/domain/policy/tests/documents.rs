@@ -89,9 +89,8 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
     assert_eq!(with(json!({ "near_percent": 101 })).pointer, "/limits/0/near_percent");
     assert_eq!(with(json!({ "from": "yesterday" })).pointer, "/limits/0/from");
     assert_eq!(with(json!({ "capacity": 1.5 })).pointer, "/limits/0/capacity");
-    let reroll =
-        json!({ "plans": [{ "id": "a", "quotas": [{ "meter": "b", "included": 1, "reroll": true }] }] });
-    assert!(refused(reroll).message.contains("reroll"));
+    let rolling = json!({ "plans": [{ "id": "a", "quotas": [{ "meter": "b", "included": 1, "rollover_percent": 5 }] }] });
+    assert!(refused(rolling).message.contains("rollover_percent"));
     let discounts = json!({ "plans": [{ "id": "a", "discounts": [] }] });
     assert!(refused(discounts).message.contains("discounts"));
     assert!(refused(json!({ "cost_defaults": {} })).message.contains("meter"));

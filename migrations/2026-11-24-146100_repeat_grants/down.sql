@@ -1,0 +1,3 @@
+ALTER TABLE grants
+    DROP COLUMN repeats,
+    DROP COLUMN recurrence;

@@ -1,0 +1,130 @@
+//! What is left of the grants that count now, by the burn order.
+
+use std::collections::{BTreeMap, HashMap};
+
+use diesel::sql_types::{BigInt, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+
+use super::burnables::{self, BookedGrant};
+use super::columns::Milliseconds;
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, instant, rolled_amounts};
+use crate::domain::burn::{BurnPlace, Burnable, burn};
+use crate::domain::grant::{GrantId, Priority};
+use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::period::Window;
+use crate::domain::rollover::RolledIn;
+
+/// How many grants of a period are folded for one answer.
+const FOLDED_MAX: i64 = 5_000;
+
+/// What is left of a grant that counts now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantLeft {
+    /// Its id.
+    pub id: GrantId,
+    /// What is unburnt of it, as far as use is booked.
+    pub remaining: Decimal,
+    /// Until when it counts (unix ms).
+    pub expires_at_ms: i64,
+    /// Which grants burn first.
+    pub priority: Priority,
+}
+
+#[derive(QueryableByName)]
+struct Quota {
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    period_end: Milliseconds,
+    #[diesel(sql_type = Numeric)]
+    consumed: Decimal,
+    #[diesel(sql_type = Numeric)]
+    rolled_in: Decimal,
+    #[diesel(sql_type = Numeric)]
+    included: Decimal,
+    #[diesel(sql_type = BigInt)]
+    grants: i64,
+}
+
+impl Quota {
+    fn period(&self) -> Window {
+        Window { start_ms: self.period_start.0, end_ms: self.period_end.0 }
+    }
+
+    /// The grants of which something is left, the one that burns next first.
+    fn left(&self, grants: Vec<BookedGrant>, rolled: &[RolledIn], at_ms: i64) -> Vec<GrantLeft> {
+        let (period, mut all) = (self.period(), RolledIn::burnables(self.period(), rolled));
+        all.extend(grants.iter().map(|grant| grant.burnable.clone()));
+        let included = (BurnPlace::of_included((period.start_ms, period.end_ms)), self.included);
+        let burnt = burn(included, &all, self.consumed);
+        let mut left: Vec<_> = grants.into_iter().filter(|grant| grant.counts_at(at_ms)).collect();
+        left.sort_by_key(|grant| grant.burnable.place);
+        let left = left.into_iter().filter_map(
+            |BookedGrant { burnable: Burnable { place, amount, .. }, made_as, .. }| {
+                let remaining = amount - burnt.get(&place).copied().unwrap_or_default();
+                let left = GrantLeft {
+                    id: made_as,
+                    remaining,
+                    expires_at_ms: place.expires_at_ms,
+                    priority: place.priority,
+                };
+                (!remaining.is_zero()).then_some(left)
+            },
+        );
+        left.collect()
+    }
+}
+
+impl Ledger {
+    /// What is left at `at_ms` (unix ms) of a tenant's grants, by meter and in burn order, at most `limit` of each
+    /// meter: those of which nothing is left are not among them. A meter with so many grants that they cannot be folded
+    /// is left out.
+    pub async fn grants_left(
+        &self,
+        tenant: &TenantId,
+        at_ms: i64,
+        limit: usize,
+    ) -> Result<BTreeMap<MeterId, Vec<GrantLeft>>, LedgerError> {
+        let tenant = tenant.clone();
+        self.transact(BEGIN_LOOK_UP, move |connection| {
+            async move { read(connection, &tenant, at_ms, limit).await }.boxed()
+        })
+        .await
+    }
+}
+
+async fn read(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    at_ms: i64,
+    limit: usize,
+) -> Result<BTreeMap<MeterId, Vec<GrantLeft>>, LedgerError> {
+    let quotas = sql_query(include_str!("sql/burning_quotas.sql"))
+        .bind::<Text, _>(tenant)
+        .bind::<Timestamptz, _>(instant::from_ms(at_ms)?)
+        .bind::<BigInt, _>(FOLDED_MAX.saturating_add(1));
+    let mut quotas: Vec<Quota> = quotas.load(connection).await?;
+    quotas.retain(|quota| quota.grants <= FOLDED_MAX);
+    let with_grants = quotas.iter().filter(|quota| quota.grants > 0);
+    let periods: Vec<_> = with_grants.map(|quota| (tenant, &quota.meter, quota.period())).collect();
+    let (mut grants, mut rolled) = (HashMap::new(), HashMap::new());
+    if !periods.is_empty() {
+        grants = burnables::read_booked(connection, &periods).await?;
+        let into = quotas.iter().map(|quota| (tenant, &quota.meter, quota.period(), quota.rolled_in));
+        rolled = rolled_amounts::read(connection, &into.collect::<Vec<_>>()).await?;
+    }
+    let mut found = BTreeMap::new();
+    for quota in quotas {
+        let key = (tenant.clone(), quota.meter.clone(), quota.period_start.0);
+        let rolled = rolled.remove(&key).unwrap_or_default();
+        let mut left = quota.left(grants.remove(&key).unwrap_or_default(), &rolled, at_ms);
+        left.truncate(limit);
+        found.insert(quota.meter, left);
+    }
+    Ok(found)
+}

@@ -1,0 +1,353 @@
+//! What carried holds are set against, amount by amount, and what becomes of the parts that return.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel::sql_types::{Array, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use rust_decimal::Decimal;
+
+use super::carried_holds::Carried;
+use super::columns::Milliseconds;
+use super::quotas::PeriodKey;
+use super::rolled_amounts::{self, Arriving};
+use super::rollovers::Left;
+use super::schema::held_parts;
+use super::{LedgerError, instant};
+use crate::domain::amount::Amount;
+use crate::domain::grant::GrantId;
+use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::movements::Movement;
+use crate::domain::movements::close::return_carried;
+use crate::domain::period::Window;
+use crate::domain::rollover::{Fate, Part, RolledIn, RolloverTerms};
+
+/// What a closed period left, as far as carried holds concern it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct CarriedLeft {
+    /// Its amounts in burn order; none where there is no quota to go on to.
+    pub(super) parts: Vec<Part>,
+    /// What may roll over.
+    pub(super) terms: RolloverTerms,
+    /// What rolled over, as it stands in the next period.
+    pub(super) rolls_as: Option<RolledIn>,
+}
+
+impl From<Left> for CarriedLeft {
+    fn from(left: Left) -> Self {
+        Self { parts: left.parts, terms: left.terms, rolls_as: Some(left.rolls_as) }
+    }
+}
+
+impl CarriedLeft {
+    /// What of the holds is set against what rolls over.
+    pub(super) fn held_of_rolling(&self) -> Decimal {
+        self.parts.iter().filter(|part| part.fate == Fate::Rolls).map(|part| part.held).sum()
+    }
+
+    /// What of them is set against what burns after the first amount that rolls over, and does not roll over itself.
+    pub(super) fn held_after(&self) -> Decimal {
+        let after = self.parts.iter().skip_while(|part| part.fate != Fate::Rolls);
+        after.filter(|part| part.fate != Fate::Rolls).map(|part| part.held).sum()
+    }
+}
+
+/// What becomes of a part of carried holds that returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldFate {
+    /// It lapses.
+    Lapses,
+    /// It rolls over with the quota, as far as that may.
+    Rolls,
+    /// It goes on with an amount that came over before, as that stands in the next period.
+    GoesOn(RolledIn),
+    /// It goes on with a grant.
+    Grant(GrantId),
+}
+
+impl HeldFate {
+    fn of(fate: Fate) -> Self {
+        match fate {
+            Fate::Lapses => Self::Lapses,
+            Fate::Rolls => Self::Rolls,
+            Fate::GoesOn(rolled_in) => {
+                Self::GoesOn(RolledIn { periods_left: rolled_in.periods_left.saturating_sub(1), ..rolled_in })
+            }
+            Fate::GrantGoesOn(id) => Self::Grant(id),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lapses => "lapses",
+            Self::Rolls => "rolls",
+            Self::GoesOn(_) => "goes_on",
+            Self::Grant(_) => "grant",
+        }
+    }
+}
+
+/// What of carried holds is set against one amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeldPart {
+    pub(super) held: Decimal,
+    pub(super) fate: HeldFate,
+}
+
+/// The carried holds of a period, and what of them has returned.
+#[derive(Debug, Clone)]
+pub(super) struct ReturningHolds {
+    /// What is charged to the new period.
+    pub(super) charged: Decimal,
+    /// What the rest is set against, in burn order.
+    pub(super) parts: Vec<HeldPart>,
+    /// What else of what rolls over was unused.
+    pub(super) unused: Decimal,
+    /// How much of it may go on.
+    pub(super) terms: RolloverTerms,
+    /// What rolled over, as it stands in the new period.
+    pub(super) rolls_as: Option<RolledIn>,
+    /// What has returned by now.
+    pub(super) returned: Decimal,
+    /// What is available again, and with what.
+    pub(super) kept: Vec<HeldPart>,
+}
+
+impl ReturningHolds {
+    /// What returns next: first what is charged to the new period, then what was set against its amounts, the one that
+    /// burns last first. It is available again as far as its amount would have gone on, had it been unused at the
+    /// close.
+    pub(super) fn take(&mut self, period: Window, amount: Amount) -> Vec<Movement> {
+        let zero = Decimal::ZERO;
+        let owed = (self.charged - self.returned).max(zero);
+        let (from, to) = (self.returned - self.charged, self.returned + amount.decimal() - self.charged);
+        self.returned += amount.decimal();
+        let (mut place, mut rolled, mut kept) = (zero, zero, zero);
+        for part in self.parts.iter().rev() {
+            let within = |returned: Decimal| (returned - place).clamp(zero, part.held.max(zero));
+            let (was, is) = (within(from), within(to));
+            place += part.held;
+            let more = match part.fate {
+                HeldFate::Lapses => zero,
+                HeldFate::Rolls => {
+                    let before = self.unused + rolled;
+                    self.terms.kept(before + is) - self.terms.kept(before + was)
+                }
+                HeldFate::GoesOn(_) | HeldFate::Grant(_) => is - was,
+            };
+            if part.fate == HeldFate::Rolls {
+                rolled += part.held.min(is);
+            }
+            kept += more;
+            self.kept.push(HeldPart { held: more, fate: part.fate });
+        }
+        let rolls = |unused: Amount| if unused.is_zero() { Amount::ZERO } else { positive(kept) };
+        return_carried(period, amount, positive(owed), Amount::ZERO, rolls)
+    }
+
+    /// What has come to amounts of the period that starts at `start_ms` (unix ms).
+    fn arrived(&self, (tenant, meter, start_ms): &PeriodKey) -> Vec<Arriving> {
+        let rolled_in = |part: &HeldPart| match part.fate {
+            HeldFate::GoesOn(rolled_in) => Some(rolled_in),
+            HeldFate::Rolls => self.rolls_as,
+            HeldFate::Lapses | HeldFate::Grant(_) => None,
+        };
+        let arriving = |part: &HeldPart| {
+            let rolled_in = RolledIn { amount: part.held, ..rolled_in(part)? };
+            let (tenant, meter) = (tenant.clone(), meter.clone());
+            let arriving = Arriving { tenant, meter, start_ms: *start_ms, rolled_in, rolled: Decimal::ZERO };
+            (!part.held.is_zero()).then_some(arriving)
+        };
+        self.kept.iter().filter_map(arriving).collect()
+    }
+}
+
+fn positive(amount: Decimal) -> Amount {
+    Amount::from_decimal(amount).unwrap_or(Amount::ZERO)
+}
+
+/// Notes what the holds of closes are set against.
+pub(super) async fn note(connection: &mut AsyncPgConnection, carried: &[Carried]) -> Result<(), LedgerError> {
+    let mut rows = Vec::new();
+    for carried in carried {
+        let held = carried.left.parts.iter().filter(|part| !part.held.is_zero());
+        for (place, part) in (0_i32..).zip(held) {
+            let fate = HeldFate::of(part.fate);
+            let (goes_on, grant) = match fate {
+                HeldFate::GoesOn(rolled_in) => (Some(rolled_in), None),
+                HeldFate::Grant(id) => (None, Some(id.uuid())),
+                HeldFate::Lapses | HeldFate::Rolls => (None, None),
+            };
+            rows.push((
+                held_parts::tenant.eq(&carried.tenant),
+                held_parts::meter.eq(&carried.meter),
+                held_parts::period_start.eq(instant::from_ms(carried.start_ms)?),
+                held_parts::place.eq(place),
+                held_parts::held.eq(part.held),
+                held_parts::fate.eq(fate.word()),
+                held_parts::ends_at.eq(goes_on.map(|one| instant::from_ms(one.ends_at_ms)).transpose()?),
+                held_parts::periods_left.eq(goes_on.map(|one| i16::from(one.periods_left))),
+                held_parts::grant_id.eq(grant),
+            ));
+        }
+    }
+    if !rows.is_empty() {
+        diesel::insert_into(held_parts::table).values(rows).execute(connection).await?;
+    }
+    Ok(())
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Numeric)]
+    held: Decimal,
+    #[diesel(sql_type = Text)]
+    fate: String,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    ends_at: Option<Milliseconds>,
+    #[diesel(sql_type = Nullable<SmallInt>)]
+    periods_left: Option<i16>,
+    #[diesel(sql_type = Nullable<Uuid>)]
+    grant_id: Option<uuid::Uuid>,
+}
+
+impl Row {
+    fn part(&self) -> Result<HeldPart, LedgerError> {
+        let rolled_in = self.ends_at.as_ref().map(|ends_at| RolledIn {
+            amount: Decimal::ZERO,
+            ends_at_ms: ends_at.0,
+            periods_left: self.periods_left.and_then(|left| u8::try_from(left).ok()).unwrap_or_default(),
+        });
+        let fate = match (self.fate.as_str(), rolled_in, self.grant_id) {
+            ("lapses", ..) => HeldFate::Lapses,
+            ("rolls", ..) => HeldFate::Rolls,
+            ("goes_on", Some(rolled_in), _) => HeldFate::GoesOn(rolled_in),
+            ("grant", _, Some(id)) => HeldFate::Grant(GrantId::from_uuid(id)),
+            _ => {
+                return Err(LedgerError::Damaged(format!(
+                    "what holds of {} {} are set against",
+                    self.tenant, self.meter
+                )));
+            }
+        };
+        Ok(HeldPart { held: self.held, fate })
+    }
+}
+
+/// What the holds are set against that the closes of these periods have carried, in burn order.
+pub(super) async fn read(
+    connection: &mut AsyncPgConnection,
+    closed: impl Iterator<Item = PeriodKey>,
+) -> Result<HashMap<PeriodKey, Vec<HeldPart>>, LedgerError> {
+    let keys: Vec<PeriodKey> = closed.collect();
+    let find = sql_query(include_str!("sql/held_parts.sql"))
+        .bind::<Array<Text>, _>(keys.iter().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(keys.iter().map(|(_, meter, _)| meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys.iter().map(|(.., start_ms)| *start_ms))?);
+    let rows: Vec<Row> = find.load(connection).await?;
+    let mut found: HashMap<PeriodKey, Vec<HeldPart>> = HashMap::new();
+    for row in rows {
+        let part = row.part()?;
+        found.entry((row.tenant, row.meter, row.period_start.0)).or_default().push(part);
+    }
+    Ok(found)
+}
+
+/// Adds what is available again to the amounts with which it goes on, so that it burns and goes on with them.
+pub(super) async fn give_back(
+    connection: &mut AsyncPgConnection,
+    holds: &HashMap<PeriodKey, ReturningHolds>,
+) -> Result<(), LedgerError> {
+    let arrived: Vec<Arriving> = holds.iter().flat_map(|(key, holds)| holds.arrived(key)).collect();
+    rolled_amounts::add(connection, &arrived).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::movements::{Account, Accounts};
+
+    const PERIOD: Window = Window { start_ms: 0, end_ms: 1_000 };
+
+    fn part(held: i64, fate: HeldFate) -> HeldPart {
+        HeldPart { held: held.into(), fate }
+    }
+
+    /// Ten are charged, then these parts; four more of what rolls over were unused.
+    fn holds(min: i64, max: i64, parts: Vec<HeldPart>) -> ReturningHolds {
+        ReturningHolds {
+            charged: 10.into(),
+            parts,
+            unused: 4.into(),
+            terms: RolloverTerms { max: max.into(), min: min.into(), reroll: false },
+            rolls_as: None,
+            returned: Decimal::ZERO,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Five were set against what came over, fifteen against the included amount, and the rest against a grant.
+    fn plain(max_rollover: i64) -> ReturningHolds {
+        holds(0, max_rollover, vec![part(15, HeldFate::Rolls), part(5, HeldFate::Lapses)])
+    }
+
+    /// What is available again and what lapses, part by part.
+    fn returns(mut holds: ReturningHolds, parts: &[u64]) -> Vec<(i64, i64)> {
+        let take = |part: &u64| {
+            let mut accounts = Accounts::default();
+            let movements = holds.take(PERIOD, Amount::from_integer(*part));
+            movements.iter().for_each(|movement| movement.apply(&mut accounts));
+            let of = |account: Account| i64::try_from(accounts[account.index()]).unwrap();
+            assert_eq!(-of(Account::Reserved), i64::try_from(*part).unwrap());
+            (of(Account::Available), of(Account::Lapsed))
+        };
+        parts.iter().map(take).collect()
+    }
+
+    #[rstest::rstest]
+    #[case::what_is_charged_first(100, &[6, 4], &[(6, 0), (4, 0)])]
+    #[case::then_what_burns_last_and_lapses(100, &[13, 2], &[(10, 3), (0, 2)])]
+    #[case::then_the_included_amount_which_goes_on(100, &[15, 15], &[(10, 5), (15, 0)])]
+    #[case::as_far_as_it_may_beside_what_was_unused(12, &[15, 5, 10], &[(10, 5), (5, 0), (3, 7)])]
+    #[case::then_what_burns_first_and_lapses(100, &[30, 10], &[(25, 5), (0, 10)])]
+    #[case::nothing_goes_on(0, &[40], &[(10, 30)])]
+    #[case::all_at_once(12, &[40], &[(18, 22)])]
+    fn what_returns_of_carried_holds(
+        #[case] max_rollover: i64,
+        #[case] parts: &[u64],
+        #[case] expected: &[(i64, i64)],
+    ) {
+        assert_eq!(returns(plain(max_rollover), parts), expected);
+    }
+
+    #[test]
+    fn what_returns_goes_on_with_the_amount_that_it_was_set_against() {
+        let older = RolledIn { amount: Decimal::ZERO, ends_at_ms: 5_000, periods_left: 2 };
+        let parts =
+            vec![part(6, HeldFate::Rolls), part(4, HeldFate::Rolls), part(3, HeldFate::GoesOn(older))];
+        let of = |min| holds(min, 12, parts.clone());
+        assert_eq!(
+            returns(of(0), &[10, 2, 1, 4, 6]),
+            [(10, 0), (2, 0), (1, 0), (4, 0), (4, 2)],
+            "twelve roll over at most"
+        );
+        let least = [(10, 0), (3, 0), (0, 4), (4, 2)];
+        assert_eq!(
+            returns(of(8), &[10, 3, 4, 6]),
+            least,
+            "four of what was unused were granted at the close"
+        );
+        let mut all = of(0);
+        all.take(PERIOD, Amount::from_integer(23));
+        let kept: Decimal = all.kept.iter().map(|part| part.held).sum();
+        assert_eq!(kept, Decimal::from(11));
+        assert!(all.kept.contains(&part(3, HeldFate::GoesOn(older))), "{:?}", all.kept);
+    }
+}

@@ -1,0 +1,105 @@
+//! Amounts that came over from earlier periods, as they stand in each period.
+
+use std::collections::HashMap;
+
+use diesel::sql_types::{Array, Numeric, SmallInt, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use rust_decimal::Decimal;
+
+use super::columns::Milliseconds;
+use super::quotas::PeriodKey;
+use super::{LedgerError, instant};
+use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::period::Window;
+use crate::domain::rollover::RolledIn;
+
+/// A tenant's meter, a period of it, and what came over into that in all.
+pub(crate) type RolledInto<'a> = (&'a TenantId, &'a MeterId, Window, Decimal);
+
+/// An amount that comes over into the period that starts at `start_ms`.
+#[derive(Debug, Clone)]
+pub(super) struct Arriving {
+    pub(super) tenant: TenantId,
+    pub(super) meter: MeterId,
+    pub(super) start_ms: i64,
+    pub(super) rolled_in: RolledIn,
+    /// What of it was unused in the period before.
+    pub(super) rolled: Decimal,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    ends_at: Milliseconds,
+    #[diesel(sql_type = SmallInt)]
+    periods_left: i16,
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+    #[diesel(sql_type = Numeric)]
+    rolled: Decimal,
+}
+
+/// What came over into these periods, the amount that ends first before the others. What has no row of its own was
+/// booked by versions that let nothing go on for more than one period: it ends with its period.
+pub(crate) async fn read(
+    connection: &mut AsyncPgConnection,
+    periods: &[RolledInto<'_>],
+) -> Result<HashMap<PeriodKey, Vec<RolledIn>>, LedgerError> {
+    let with_some: Vec<_> = periods.iter().filter(|(.., rolled_in)| !rolled_in.is_zero()).collect();
+    let starts = instant::all_from_ms(periods.iter().map(|(_, _, period, _)| period.start_ms))?;
+    let find = sql_query(include_str!("sql/rolled_amounts.sql"))
+        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, ..)| *meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(starts);
+    let rows: Vec<Row> = find.load(connection).await?;
+    let mut found: HashMap<PeriodKey, Vec<RolledIn>> = HashMap::new();
+    let mut booked: HashMap<PeriodKey, Decimal> = HashMap::new();
+    for row in rows {
+        let key = (row.tenant, row.meter, row.period_start.0);
+        *booked.entry(key.clone()).or_default() += row.rolled;
+        let periods_left = u8::try_from(row.periods_left).unwrap_or_default();
+        let rolled_in = RolledIn { amount: row.amount, ends_at_ms: row.ends_at.0, periods_left };
+        found.entry(key).or_default().push(rolled_in);
+    }
+    for (tenant, meter, period, rolled_in) in with_some {
+        let key = ((*tenant).clone(), (*meter).clone(), period.start_ms);
+        let amount = *rolled_in - booked.get(&key).copied().unwrap_or_default();
+        if amount > Decimal::ZERO {
+            let whole = RolledIn { amount, ends_at_ms: period.end_ms, periods_left: 0 };
+            found.entry(key).or_default().insert(0, whole);
+        }
+    }
+    Ok(found)
+}
+
+/// Notes what comes over, beside what is noted already.
+pub(super) async fn add(
+    connection: &mut AsyncPgConnection,
+    arriving: &[Arriving],
+) -> Result<(), LedgerError> {
+    if arriving.is_empty() {
+        return Ok(());
+    }
+    sql_query(include_str!("sql/add_rolled_amounts.sql"))
+        .bind::<Array<Text>, _>(arriving.iter().map(|one| &one.tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(arriving.iter().map(|one| &one.meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(arriving.iter().map(|one| one.start_ms))?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            arriving.iter().map(|one| one.rolled_in.ends_at_ms),
+        )?)
+        .bind::<Array<SmallInt>, _>(
+            arriving.iter().map(|one| i16::from(one.rolled_in.periods_left)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Numeric>, _>(arriving.iter().map(|one| one.rolled_in.amount).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(arriving.iter().map(|one| one.rolled).collect::<Vec<_>>())
+        .execute(connection)
+        .await?;
+    Ok(())
+}

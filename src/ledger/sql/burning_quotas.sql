@@ -1,0 +1,15 @@
+-- The tenant's quotas in the periods that contain this instant, what of them is consumed, and how many grants are
+-- booked there, counted no further than this. What was consumed of carried holds burns nothing; what was repaid does.
+SELECT b.meter, b.period_start, b.period_end, b.rolled_in, q.included,
+    b.consumed + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed, g.grants
+FROM balances b
+JOIN quota_periods q USING (tenant, meter, period_start)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS grants FROM (
+        SELECT FROM grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.effective_at >= b.period_start AND g.effective_at < b.period_end
+        LIMIT $3
+    ) counted
+) g
+WHERE b.tenant = $1 AND b.period_start <= $2 AND b.period_end > $2
+ORDER BY b.meter
