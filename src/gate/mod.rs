@@ -29,6 +29,7 @@ pub mod restore;
 pub mod scripts;
 mod server;
 pub mod status;
+pub mod take;
 pub mod time_check;
 mod together;
 mod watch;
@@ -69,6 +70,7 @@ pub use restore::{
 };
 
 pub use server::Durability;
+pub use take::{GivenBack, TakeCall, TakeMode, TakeOutcome, Taking};
 pub use watch::OutboxState;
 pub use work::{GuardedWork, WorkHash};
 
@@ -188,6 +190,11 @@ impl Gate {
     /// The tenant's partition.
     pub fn partition_of(&self, tenant: &TenantId) -> Partition {
         Partition::of(tenant, self.options.partitions)
+    }
+
+    /// The partition of all counters of global limits.
+    pub fn global_partition(&self) -> Partition {
+        Partition::FIRST
     }
 
     /// All partitions of the installation.
