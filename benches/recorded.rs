@@ -142,7 +142,7 @@ pub async fn record_check(url: &str, socket: &Path, parameters: Parameters, coun
     let counters: Vec<_> = (0..count).map(|number| world.counter(number, world.window)).collect();
     let amounts = [Units::new(1).unwrap()];
     let ask = CheckAsk {
-        tenant: &world.tenant,
+        tenant: Some(&world.tenant),
         subjects: &[],
         amounts: &amounts,
         counters: &counters,

@@ -98,6 +98,11 @@ impl Counter {
         }
     }
 
+    /// Whether it counts all tenants together.
+    pub fn is_global(&self) -> bool {
+        self.limit().is_some_and(Limit::is_global)
+    }
+
     /// The meters and weights of a budget; none for a counter of one meter.
     pub fn budget(&self) -> Option<&BTreeMap<MeterId, Factor>> {
         match &self.limit()?.limited {

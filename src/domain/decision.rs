@@ -133,10 +133,13 @@ pub struct DecidedLimit {
     pub algorithm: String,
     /// Its capacity.
     pub capacity: Amount,
-    /// What was used up: with this call's use where it was admitted.
-    pub consumed: Amount,
-    /// What running work held: with this call's hold where it was admitted.
-    pub reserved: Amount,
+    /// What was used up: with this call's use where it was admitted. None of a limit that counts all tenants: what they
+    /// use together is not kept with a decision of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed: Option<Amount>,
+    /// What running work held: with this call's hold where it was admitted. None as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Amount>,
     /// What the call needed of it.
     pub need: Amount,
     /// Whether it refused.

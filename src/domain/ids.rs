@@ -189,6 +189,9 @@ pub struct Partition(u16);
 pub const PARTITIONS_MAX: u16 = 256;
 
 impl Partition {
+    /// The one that every installation has.
+    pub const FIRST: Self = Self(0);
+
     /// The partition with this number, or none at or above [`PARTITIONS_MAX`].
     pub fn new(number: u16) -> Option<Self> {
         (number < PARTITIONS_MAX).then_some(Self(number))

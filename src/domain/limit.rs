@@ -25,6 +25,8 @@ pub enum Scope {
     Tenant,
     /// Each subject of the limit's kind by itself.
     Subject,
+    /// All tenants together, by one counter.
+    Global,
 }
 
 /// The stretch of time over which a limit counts, for answers.
@@ -286,7 +288,8 @@ pub(super) struct LimitFields {
     /// How it counts.
     #[serde(default)]
     algorithm: AlgorithmName,
-    /// `calendar`: over which window of the tenant's calendar. It is needed there.
+    /// `calendar`: over which window of the tenant's calendar, or of UTC where all tenants are counted. It is needed
+    /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     window: Option<WindowKind>,
     /// Algorithms with a window of their own: its length.
@@ -323,7 +326,8 @@ pub(super) struct LimitFields {
     /// What it does when it is reached.
     #[serde(default)]
     kind: Kind,
-    /// Whether its count survives the loss of the gate's memory. Absent: `quota` for `calendar`, `rate` for the others.
+    /// Whether its count survives the loss of the gate's memory. Absent: `quota` for `calendar`, `rate` for the others
+    /// and for what counts all tenants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class: Option<Class>,
     /// To how many of its tenants or subjects it applies, in percent: always the same ones.
@@ -368,7 +372,8 @@ impl TryFrom<LimitFields> for Limit {
         };
         let algorithm = Algorithm::read(fields.algorithm, &of_algorithm)?;
         let limited = limited(fields.meter, fields.meters, fields.decimals)?;
-        let is_restorable = algorithm.is_restorable() && !limited.is_budget();
+        let is_restorable =
+            algorithm.is_restorable() && !limited.is_budget() && fields.scope != Scope::Global;
         let default_class = if is_restorable { Class::Quota } else { Class::Rate };
         Ok(Self {
             id: fields.id,
@@ -461,6 +466,11 @@ fn is_everybody(percent: &Percent) -> bool {
 }
 
 impl Limit {
+    /// Whether one counter of it counts all tenants.
+    pub fn is_global(&self) -> bool {
+        self.scope == Scope::Global
+    }
+
     /// Whether it holds at `at_ms`.
     pub fn is_active(&self, at_ms: i64) -> bool {
         self.from.is_none_or(|from| from.ms() <= at_ms) && self.until.is_none_or(|until| at_ms < until.ms())

@@ -118,8 +118,10 @@ impl Trial {
                 refusing.insert(counter.name());
             }
         }
+        let by_all = self.refused_for_all_tenants(decision);
         let granted = if may_be_less { self.fit(&ask, &resolved) } else { ask.units.clone() };
-        let is_nothing = granted.iter().all(|units| *units == Units::ZERO);
+        let is_nothing = granted.iter().all(|units| *units == Units::ZERO) || !by_all.is_empty();
+        refusing.extend(by_all);
         if is_nothing || (!may_be_less && !refusing.is_empty()) {
             return Outcome::Refused(refusing);
         }
@@ -133,6 +135,16 @@ impl Trial {
             self.hold(decision, moved, lines);
         }
         Outcome::Admitted
+    }
+
+    /// The limits over all tenants that refused it and are still there: what the others used is not tried again.
+    fn refused_for_all_tenants(&self, decision: &Decision) -> BTreeSet<String> {
+        let limits = &self.terms.policy.definitions().limits;
+        let still_refuses = |limit: &&DecidedLimit| {
+            let now = limits.get(limit.id.as_str());
+            limit.refused && now.is_some_and(|now| now.is_global() && now.kind.refuses())
+        };
+        decision.limits.iter().filter(still_refuses).map(|limit| limit.id.clone()).collect()
     }
 
     /// Counts an admission. Returns the counters that it moved.
@@ -422,6 +434,7 @@ fn shown<'a>(decision: &'a Decision, counter: &Counter, kind: Option<&str>) -> O
 /// What a limit had counted before the decision.
 fn counted_before(shown: &DecidedLimit, counter: &Counter, is_admitted: bool) -> i64 {
     let units = |amount: Amount| amount.floor_units(counter.decimals).get();
-    let with_this = units(shown.consumed).saturating_add(units(shown.reserved));
+    let [consumed, reserved] = [shown.consumed, shown.reserved].map(Option::unwrap_or_default);
+    let with_this = units(consumed).saturating_add(units(reserved));
     if is_admitted { with_this.saturating_sub(units(shown.need)).max(0) } else { with_this }
 }

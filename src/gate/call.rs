@@ -54,6 +54,18 @@ impl Reply {
         self.rest
     }
 
+    /// The answers to several calls that were sent as one: after their number, so many values for each of them where
+    /// that is what was decided, otherwise the same for all. Each reads as the answer to one call.
+    pub(super) fn apart(self, calls: usize, values_each: usize) -> Vec<Self> {
+        let Self { status, now_ms, id, epoch, rest } = self;
+        let one = |rest| Self { status, now_ms, id, epoch, rest };
+        if status != Status::Done {
+            return (0..calls).map(|_| one(rest.clone())).collect();
+        }
+        let each = rest.get(1..).unwrap_or_default().chunks_exact(values_each);
+        each.map(|values| one([&[Value::Int(1)], values].concat())).collect()
+    }
+
     /// How many values of its own the status has.
     pub(super) fn len(&self) -> usize {
         self.rest.len()

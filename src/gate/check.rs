@@ -17,15 +17,16 @@ use super::error::GateError;
 use super::reserve::{CounterReading, read_refusing, readings_in_shadow};
 use super::scripts::Script;
 use super::status::Status;
+use super::together::{CALLS_MAX, Company, Packed};
 
-/// As many as one call takes: Redis does nothing else meanwhile.
-pub const CHECKS_MAX: usize = 16;
+/// As many as one call takes.
+pub const CHECKS_MAX: usize = CALLS_MAX;
 
 /// What one check asks for.
 #[derive(Debug, Clone)]
 pub struct CheckAsk<'a> {
-    /// Whose counters.
-    pub tenant: &'a TenantId,
+    /// Whose counters; none for those of global limits, which count all tenants in the partition of their own.
+    pub tenant: Option<&'a TenantId>,
     /// The subjects' hashes; scope index n of a counter is the n-th.
     pub subjects: &'a [SubjectHash],
     /// Per line, how much; none where the counters are only read.
@@ -89,31 +90,66 @@ impl Gate {
         if together && asks.iter().any(|ask| ask.peeks != asks[0].peeks) {
             return Err(malformed("checks together are all looks, or none"));
         }
+        if let [ask] = asks
+            && Gate::has_company()
+        {
+            let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+            let script = if ask.peeks { Script::Look } else { Script::Check };
+            let company = Company { partition, epoch, now_ms, script };
+            let packed = self.pack_check(partition, ask, false)?;
+            if let Some(reply) = Box::pin(self.run_together(company, packed)).await? {
+                return read_outcome(&reply, asks);
+            }
+        }
         let mut keys = vec![self.keys.meta(partition)];
         let mut arguments = self.mutating(partition, now_ms)?;
         let mut key_counts = Vec::with_capacity(asks.len());
         let mut packed = Vec::with_capacity(asks.len());
         for ask in asks {
-            // Counters that are only read may be of any meters, so their lines say nothing here.
-            let count = if ask.amounts.is_empty() { Count::read } else { Count::of };
-            let counts: Vec<_> = ask.counters.iter().map(count).collect();
-            check_ask(ask, &counts).map_err(malformed)?;
-            keys.push(self.keys.light(partition, ask.tenant, None));
-            keys.extend(ask.subjects.iter().map(|hash| self.keys.light(partition, ask.tenant, Some(*hash))));
-            key_counts.put_byte(u8::try_from(1 + ask.subjects.len()).unwrap_or(u8::MAX));
-            packed.push(pack_ask(ask, &counts, asks.len() == 1));
+            let mut one = self.pack_check(partition, ask, asks.len() == 1)?;
+            key_counts.put_byte(u8::try_from(one.keys.len()).unwrap_or(u8::MAX));
+            keys.append(&mut one.keys);
+            packed.append(&mut one.arguments);
         }
         arguments.push(key_counts);
         arguments.push(if together { b"1".to_vec() } else { b"0".to_vec() });
         arguments.append(&mut packed);
         let script = if asks.iter().all(|ask| ask.peeks) { Script::Look } else { Script::Check };
         let reply = self.run(partition, script, &keys, &arguments).await?;
-        let now_ms = reply.now_ms;
-        match reply.status {
-            Status::Done => Ok(CheckOutcome::Decided { checks: read_checks(&reply, asks)?, now_ms }),
-            Status::StaleWindow => Ok(CheckOutcome::StaleWindow { now_ms }),
-            _ => Err(Undecodable("a status of check").into()),
+        read_outcome(&reply, asks)
+    }
+
+    /// Keys and argument of one check; whether it `is_alone` in its call, and so may take the plain path.
+    fn pack_check(
+        &self,
+        partition: Partition,
+        ask: &CheckAsk<'_>,
+        is_alone: bool,
+    ) -> Result<Packed, GateError> {
+        // Counters that are only read may be of any meters, so their lines say nothing here.
+        let count = if ask.amounts.is_empty() { Count::read } else { Count::of };
+        let counts: Vec<_> = ask.counters.iter().map(count).collect();
+        check_ask(ask, &counts).map_err(|reason| GateError::Malformed { script: "check", reason })?;
+        let mut keys = Vec::with_capacity(1 + ask.subjects.len());
+        match ask.tenant {
+            None => keys.push(self.keys.global(partition)),
+            Some(tenant) => {
+                keys.push(self.keys.light(partition, tenant, None));
+                let of_subject = |hash: &SubjectHash| self.keys.light(partition, tenant, Some(*hash));
+                keys.extend(ask.subjects.iter().map(of_subject));
+            }
         }
+        let arguments = vec![pack_ask(ask, &counts, is_alone)];
+        Ok(Packed { keys, arguments })
+    }
+}
+
+fn read_outcome(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<CheckOutcome, GateError> {
+    let now_ms = reply.now_ms;
+    match reply.status {
+        Status::Done => Ok(CheckOutcome::Decided { checks: read_checks(reply, asks)?, now_ms }),
+        Status::StaleWindow => Ok(CheckOutcome::StaleWindow { now_ms }),
+        _ => Err(Undecodable("a status of check").into()),
     }
 }
 
@@ -123,6 +159,9 @@ fn check_ask(ask: &CheckAsk<'_>, counts: &[Count<'_>]) -> Result<(), &'static st
     }
     if ask.counters.iter().any(Counter::is_quota) {
         return Err("a quota is no light counter");
+    }
+    if ask.tenant.is_none() && !ask.subjects.is_empty() {
+        return Err("a subject of no tenant");
     }
     check_counters(counts, ask.subjects.len(), ask.amounts.len().max(1))
 }

@@ -130,7 +130,7 @@ impl Gate {
                 }
                 rows
             }
-            KeyOf::Light(..) => {
+            KeyOf::Light(..) | KeyOf::Global(_) => {
                 let header = self.plain(redis::cmd("HGET").arg(key).arg("h")).await?;
                 let mut rows = state::light_header_rows(bytes_of(&header).unwrap_or_default());
                 rows.extend(state::field_rows(&self.fields(key).await?.0));
@@ -148,6 +148,7 @@ impl Gate {
                 vec![count_row("bytes of the filter", self.number(redis::cmd("STRLEN").arg(key)).await?)]
             }
             KeyOf::Work(..) => state::work_rows(bytes_of(&self.plain(redis::cmd("GET").arg(key)).await?)?)?,
+            KeyOf::Taken(..) => state::taken_rows(bytes_of(&self.plain(redis::cmd("GET").arg(key)).await?)?)?,
         })
     }
 
@@ -183,11 +184,13 @@ impl Gate {
 
 fn expected_type(of: &KeyOf) -> &'static str {
     match of {
-        KeyOf::Meta(_) | KeyOf::Tenant(..) | KeyOf::Subject(..) | KeyOf::Light(..) => "hash",
+        KeyOf::Meta(_) | KeyOf::Tenant(..) | KeyOf::Subject(..) | KeyOf::Light(..) | KeyOf::Global(_) => {
+            "hash"
+        }
         KeyOf::Outbox(_) => "stream",
         KeyOf::Due(..) => "list",
         KeyOf::Log(..) => "zset",
-        KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) | KeyOf::Work(..) => "string",
+        KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) | KeyOf::Work(..) | KeyOf::Taken(..) => "string",
     }
 }
 

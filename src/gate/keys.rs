@@ -33,6 +33,10 @@ pub enum KeyOf {
     Log(Partition, TenantId, Option<SubjectHash>, CounterField),
     /// The first submission of some work of a tenant.
     Work(Partition, TenantId, WorkHash),
+    /// The counters of global limits.
+    Global(Partition),
+    /// What a reservation took of global limits.
+    Taken(Partition, ReservationId),
 }
 
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
@@ -138,6 +142,16 @@ impl Keys {
         self.key(partition, &["work:", tenant.as_str(), ":", hash.as_str()])
     }
 
+    /// The counters of global limits, which are all in one partition.
+    pub fn global(&self, partition: Partition) -> String {
+        self.key(partition, &["global"])
+    }
+
+    /// What a reservation took of global limits.
+    pub fn taken(&self, partition: Partition, id: ReservationId) -> String {
+        self.key(partition, &["taken:", &id.to_hex()])
+    }
+
     /// What a key belongs to, if it is one of this installation's.
     pub fn read(&self, key: &str) -> Option<KeyOf> {
         let number = key.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -155,12 +169,15 @@ impl Keys {
             }
             None => Some((tenant_here(holder)?, None)),
         };
+        let reservation = |hex: &str| {
+            u128::from_str_radix(hex, 16).ok().map(|id| ReservationId::from_bytes(id.to_be_bytes()))
+        };
         let of = match rest.split_once(':').unwrap_or((rest, "")) {
             ("meta", _) => KeyOf::Meta(partition),
+            ("global", _) => KeyOf::Global(partition),
+            ("taken", hex) => KeyOf::Taken(partition, reservation(hex)?),
             ("outbox", _) => KeyOf::Outbox(partition),
-            ("rsv", hex) => KeyOf::Reservation(ReservationId::from_bytes(
-                u128::from_str_radix(hex, 16).ok()?.to_be_bytes(),
-            )),
+            ("rsv", hex) => KeyOf::Reservation(reservation(hex)?),
             ("due", bucket) => KeyOf::Due(partition, bucket.parse().ok()?),
             ("known", tenant) => KeyOf::KnownSubjects(partition, tenant_here(tenant)?),
             (kind @ ("state" | "light"), holder) => match (kind, holder_here(holder)?) {
@@ -198,6 +215,8 @@ impl Keys {
             KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
             KeyOf::Log(partition, tenant, subject, field) => self.log(*partition, tenant, *subject, *field),
             KeyOf::Work(partition, tenant, hash) => self.work(*partition, tenant, *hash),
+            KeyOf::Global(partition) => self.global(*partition),
+            KeyOf::Taken(partition, id) => self.taken(*partition, *id),
         }
     }
 
@@ -323,6 +342,8 @@ mod tests {
                 CounterField(*b"AAbb01-_"),
             ),
             KeyOf::Work(partition, tenant.clone(), WorkHash(*b"AAbb01-_AAbb01-_")),
+            KeyOf::Global(partition),
+            KeyOf::Taken(partition, id),
         ] {
             assert_eq!(keys.read(&keys.build(&of)), Some(of));
         }
@@ -333,6 +354,8 @@ mod tests {
             "tg1:{p00}:meta".to_owned(),
             prefix(partition) + "meta:2",
             prefix(partition) + "rsv:xyz",
+            prefix(partition) + "global:1",
+            prefix(partition) + "taken:7",
             prefix(elsewhere) + "rsv:" + &id.to_hex(),
             prefix(elsewhere) + "state:acme",
             prefix(partition) + "state:acme:=short",

@@ -29,6 +29,7 @@ pub mod restore;
 pub mod scripts;
 mod server;
 pub mod status;
+pub mod take;
 pub mod time_check;
 mod together;
 mod watch;
@@ -69,6 +70,7 @@ pub use restore::{
 };
 
 pub use server::Durability;
+pub use take::{GivenBack, TakeCall, TakeMode, TakeOutcome, Taking};
 pub use watch::OutboxState;
 pub use work::{GuardedWork, WorkHash};
 
@@ -198,6 +200,11 @@ impl Gate {
     /// How many of the script calls for callers that may wait at once do wait, and how many may.
     pub fn waiting_calls(&self) -> (usize, usize) {
         self.guard.waiting_calls()
+    }
+
+    /// The partition of all counters of global limits.
+    pub fn global_partition(&self) -> Partition {
+        Partition::FIRST
     }
 
     /// All partitions of the installation.

@@ -36,6 +36,22 @@ pub enum ReserveMode {
     DryUsage,
 }
 
+impl ReserveMode {
+    /// The mode that decides as this one and writes nothing.
+    pub fn dry(self) -> Self {
+        match self {
+            Self::AllOrNothing | Self::DryRun => Self::DryRun,
+            Self::BestEffort | Self::DryBestEffort => Self::DryBestEffort,
+            Self::Usage | Self::DryUsage => Self::DryUsage,
+        }
+    }
+
+    /// Whether a part of what is asked for is enough.
+    pub fn is_best_effort(self) -> bool {
+        matches!(self, Self::BestEffort | Self::DryBestEffort)
+    }
+}
+
 /// One reserve, usage or dry run.
 #[derive(Debug)]
 pub struct ReserveCall<'a> {
@@ -196,10 +212,10 @@ impl Gate {
         check_call(call)?;
         let partition = call.partition;
         let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-        let company = Company { partition, epoch, now_ms: call.now_ms };
+        let company = Company { partition, epoch, now_ms: call.now_ms, script: Script::Reserve };
         if call.is_plain()
             && Gate::has_company()
-            && let Some(reply) = Box::pin(self.reserve_together(company, self.pack(call, epoch))).await?
+            && let Some(reply) = Box::pin(self.run_together(company, self.pack(call, epoch))).await?
         {
             return Ok(read_outcome(&reply, call)?);
         }
@@ -214,7 +230,7 @@ impl Gate {
 
     /// Keys and arguments of a reserve that is sent alone.
     fn alone(&self, company: Company, packed: Packed) -> (Vec<String>, Vec<Vec<u8>>) {
-        let Company { partition, epoch, now_ms } = company;
+        let Company { partition, epoch, now_ms, .. } = company;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.extend(packed.keys);
         let mut arguments = self.mutating_in(epoch, now_ms);
@@ -229,7 +245,8 @@ impl Gate {
         keys.extend(call.subjects.iter().map(|(_, hash)| self.keys.subject(partition, call.tenant, *hash)));
         let (front, lines_and_body) = call.body.encode_new(call.state(), epoch, &call.lines());
         let front = [&call.id.as_bytes()[..], &[0], &front].concat();
-        Packed { keys, arguments: [front, pack_call(call, due_bucket, &self.options), lines_and_body] }
+        let arguments = vec![front, pack_call(call, due_bucket, &self.options), lines_and_body];
+        Packed { keys, arguments }
     }
 
     /// The due bucket of the hold's end, unless the call takes longer than expected.

@@ -10,7 +10,7 @@ use crate::domain::algorithms::for_each_algorithm;
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $file:literal;)*) => {
         /// One script is one transition.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Script {
             $($(#[$doc])* $name,)*
         }
@@ -53,6 +53,10 @@ scripts! {
     Check = "check", "check";
     /// Only says what a check would find; may run when memory is full.
     Look = "look", "check";
+    /// Counts under global limits, before the tenant's partition decides.
+    Take = "take", "take";
+    /// Gives back what was taken of global limits.
+    GiveBack = "give_back", "give_back";
     /// Reads counters.
     Peek = "peek", "peek";
     /// Reads one reservation.
@@ -100,9 +104,9 @@ includes! {
     "keys/due" "keys/known_subjects" "keys/log" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant"
     "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "load_light" "longest_delay"
     "measure" "measure_record" "modes" "name_entries" "new_counters_told" "operation_of" "out_of_time" "outlive"
-    "pack_event" "pack_figures" "pack_readings" "pack_record" "pack_units" "plain/check" "plain/consume" "plain/hashes"
+    "pack_event" "pack_figures" "pack_readings" "pack_record" "pack_taking" "pack_units" "plain/check" "plain/consume" "plain/hashes"
     "plain/places" "plain/reserve" "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body"
-    "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_totals" "read_weights"
+    "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_taking" "read_totals" "read_weights"
     "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
     "remember_work" "resolving" "same_totals" "same_work" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
     "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change" "write_counters"
@@ -151,6 +155,8 @@ impl Script {
                 | Self::Extend
                 | Self::Check
                 | Self::Look
+                | Self::Take
+                | Self::GiveBack
                 | Self::Peek
                 | Self::PeekRecord
         )

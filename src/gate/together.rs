@@ -1,4 +1,5 @@
-//! Sends reserves that are asked for at once, such as those of a batch: those of one partition in one script call.
+//! Sends reserves and checks that are asked for at once, such as those of a batch: those of one partition in one script
+//! call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,19 +15,22 @@ use super::call::Reply;
 use super::error::GateError;
 use super::scripts::Script;
 
-/// The most reserves in one call: Redis does nothing else meanwhile.
-const CALLS_MAX: usize = 16;
+/// The most calls in one: Redis does nothing else meanwhile.
+pub(super) const CALLS_MAX: usize = 16;
+
+/// How many values a check's answer has.
+const CHECK_VALUES: usize = 5;
 
 tokio::task_local! {
     static TOGETHER: Arc<Together>;
 }
 
-/// A reserve, packed for its script.
+/// A reserve or a check, packed for its script.
 pub(super) struct Packed {
-    /// The keys of reservation, due list and states.
+    /// Of a reserve those of reservation, due list and states; of a check those of its counters.
     pub(super) keys: Vec<String>,
-    /// The three arguments: front, call, lines and body.
-    pub(super) arguments: [Vec<u8>; 3],
+    /// Of a reserve three: front, call, lines and body. Of a check one.
+    pub(super) arguments: Vec<Vec<u8>>,
 }
 
 /// What calls must have in common to be sent together.
@@ -38,6 +42,8 @@ pub(super) struct Company {
     pub(super) epoch: Epoch,
     /// Their time.
     pub(super) now_ms: Option<i64>,
+    /// The script that decides one of them.
+    pub(super) script: Script,
 }
 
 /// The script's answer to one call; none where the call must be sent alone.
@@ -82,8 +88,8 @@ impl Drop for Sender<'_> {
 }
 
 impl Gate {
-    /// Does work in which reserves of one partition that are asked for at once are sent in one script call. They are
-    /// decided in the order in which they were asked for, each by itself.
+    /// Does work in which reserves of one partition that are asked for at once are sent in one script call, and so are
+    /// checks. They are decided in the order in which they were asked for, each by itself.
     pub async fn together<T>(work: impl Future<Output = T>) -> T {
         TOGETHER.scope(Arc::default(), work).await
     }
@@ -93,8 +99,8 @@ impl Gate {
         TOGETHER.try_with(|_| ()).is_ok()
     }
 
-    /// The script's answer to a reserve that is sent with others; none where it must be sent alone.
-    pub(super) async fn reserve_together(&self, company: Company, packed: Packed) -> Heard {
+    /// The script's answer to a call that is sent with others; none where it must be sent alone.
+    pub(super) async fn run_together(&self, company: Company, packed: Packed) -> Heard {
         let Ok(together) = TOGETHER.try_with(Arc::clone) else { return Ok(None) };
         let (heard, hears) = oneshot::channel();
         match together.add(company, Waiting { packed, heard }) {
@@ -117,7 +123,8 @@ impl Gate {
     async fn send_together(&self, company: Company, calls: Vec<Waiting>) {
         let mut answers = match calls.len() {
             0 | 1 => Ok(Vec::new()),
-            _ => self.reserve_all(company, &calls).await,
+            _ if company.script == Script::Reserve => self.reserve_all(company, &calls).await,
+            _ => self.check_all(company, &calls).await,
         }
         .map(Vec::into_iter);
         for call in calls {
@@ -129,9 +136,33 @@ impl Gate {
         }
     }
 
+    /// The answers to the checks; none where one of them fails, which must fail alone.
+    async fn check_all(&self, company: Company, calls: &[Waiting]) -> Result<Vec<Reply>, GateError> {
+        let Company { partition, epoch, now_ms, script } = company;
+        let mut keys = vec![self.keys.meta(partition)];
+        let mut arguments = self.mutating_in(epoch, now_ms);
+        let mut key_counts = Vec::with_capacity(calls.len());
+        let mut of_calls = Vec::with_capacity(calls.len());
+        for call in calls {
+            keys.extend_from_slice(&call.packed.keys);
+            key_counts.put_byte(u8::try_from(call.packed.keys.len()).unwrap_or(u8::MAX));
+            of_calls.extend_from_slice(&call.packed.arguments);
+        }
+        arguments.push(key_counts);
+        arguments.push(b"0".to_vec());
+        arguments.append(&mut of_calls);
+        let reply = match self.run(partition, script, &keys, &arguments).await {
+            // It failed before its first write.
+            Err(GateError::Script { .. }) => return Ok(Vec::new()),
+            answer => answer?,
+        };
+        let answers = reply.apart(calls.len(), CHECK_VALUES);
+        if answers.len() == calls.len() { Ok(answers) } else { Err(Undecodable("an answer of check").into()) }
+    }
+
     /// The answers to the first of the calls, as far as the plain path decided them.
     async fn reserve_all(&self, company: Company, calls: &[Waiting]) -> Result<Vec<Reply>, GateError> {
-        let Company { partition, epoch, now_ms } = company;
+        let Company { partition, epoch, now_ms, .. } = company;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         let mut arguments = self.mutating_in(epoch, now_ms);
         let mut key_counts = Vec::with_capacity(calls.len());

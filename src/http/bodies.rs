@@ -353,6 +353,7 @@ impl ReserveBody {
                 metadata,
                 key,
                 happened_at_ms: None,
+                sees_all_tenants: false,
             }),
             _ => Err(Problem::fields(faults)),
         }

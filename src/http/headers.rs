@@ -58,8 +58,10 @@ fn jitter_max(wait_seconds: i64, percent: u8) -> i64 {
 
 /// Writes the headers that describe `limits`; nothing if there are none.
 pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], options: HeaderOptions) {
-    let mut tightest: Vec<&LimitAnswer> =
-        limits.iter().filter(|limit| is_plain(&limit.id) && acts(limit)).collect();
+    let mut tightest: Vec<&LimitAnswer> = limits
+        .iter()
+        .filter(|limit| is_plain(&limit.id) && acts(limit) && limit.remaining.is_some())
+        .collect();
     tightest.sort_by(|a, b| tightness(a, b));
     tightest.truncate(LIMITS_MAX);
     let Some(first) = tightest.first() else { return };
@@ -82,7 +84,7 @@ pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], opti
 
 /// The limit of which the smallest share is left.
 pub(super) fn tightest<'a>(limits: impl Iterator<Item = &'a LimitAnswer>) -> Option<&'a LimitAnswer> {
-    limits.filter(|limit| acts(limit)).min_by(|a, b| tightness(a, b))
+    limits.filter(|limit| acts(limit) && limit.remaining.is_some()).min_by(|a, b| tightness(a, b))
 }
 
 /// Whether callers should heed it: a shadow limit only watches.
@@ -154,9 +156,9 @@ mod tests {
             per_seconds: None,
             capacity: quota.to_string(),
             load_factor: None,
-            consumed: "0".into(),
-            reserved: "0".into(),
-            remaining: remaining.to_string(),
+            consumed: Some("0".into()),
+            reserved: Some("0".into()),
+            remaining: Some(remaining.to_string()),
             resets_at: "2026-01-02T00:00:00Z".into(),
             kind: "hard",
             class: "quota",

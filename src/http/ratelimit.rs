@@ -53,7 +53,8 @@ impl Call {
     ) -> Result<GateAnswer, Problem> {
         let tenant = self.caller.tenant(body.tenant.clone())?;
         let sent = body.sent();
-        let request = body.into_request(tenant, key)?;
+        let mut request = body.into_request(tenant, key)?;
+        request.sees_all_tenants = self.caller.bound().is_none();
         let checked = Box::pin(self.operations.calls.check(vec![request], false)).await;
         let checked = checked.map_err(|(_, error)| sent.name(error.into()))?;
         checked.first().map_or_else(|| Err(Problem::invalid("There is no check.")), GateAnswer::of_check)
@@ -69,11 +70,12 @@ impl Call {
         for (index, Object(one)) in body.checks.into_iter().enumerate() {
             sent.push(one.sent());
             let key = one.idempotency_key.clone();
-            let request = self
+            let mut request = self
                 .caller
                 .tenant(one.tenant.clone())
                 .and_then(|tenant| one.into_request(tenant, key))
                 .map_err(|problem| at(index, problem))?;
+            request.sees_all_tenants = self.caller.bound().is_none();
             requests.push(request);
         }
         let failed =

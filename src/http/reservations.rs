@@ -39,7 +39,8 @@ impl Call {
     ) -> Result<GateAnswer, Problem> {
         let tenant = self.caller.tenant(body.tenant.clone())?;
         let sent = body.sent();
-        let request = body.into_request(tenant, key)?;
+        let mut request = body.into_request(tenant, key)?;
+        request.sees_all_tenants = self.caller.bound().is_none();
         let answer = self.operations.calls.reserve(request).await;
         GateAnswer::of_reserve(answer.map_err(|error| sent.name(error.into()))?)
     }

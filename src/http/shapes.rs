@@ -6,6 +6,7 @@ mod grants;
 mod notices;
 mod reports;
 mod statements;
+mod warnings;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use crate::domain::reservation::{BodyDetails, LineRule, LineUnits, Record, Reser
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
+use warnings::limits_and_warnings;
 
 pub(super) use notices::NoticeRow;
 #[cfg(test)]
@@ -41,7 +43,7 @@ pub(super) struct LimitAnswer {
     /// A budget: each meter that it counts, with how much one of it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) meters: Option<BTreeMap<String, String>>,
-    /// `tenant` or `subject`.
+    /// `tenant`, `subject`, or `global` for one that counts all tenants.
     pub(super) scope: &'static str,
     /// The subject it counts for, if the scope is `subject`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,12 +73,16 @@ pub(super) struct LimitAnswer {
     /// By how much the load has scaled `capacity`: `0.75` or `0.5`. Absent while it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) load_factor: Option<&'static str>,
-    /// Used up; of a bucket, taken and not yet refilled, with what running work holds.
-    pub(super) consumed: String,
+    /// Used up; of a bucket, taken and not yet refilled, with what running work holds. Like `reserved` and `remaining`,
+    /// a limit that counts all tenants shows it to keys that are bound to no tenant only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) consumed: Option<String>,
     /// Held by running work.
-    pub(super) reserved: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reserved: Option<String>,
     /// What is left, at least 0.
-    pub(super) remaining: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remaining: Option<String>,
     /// When the window ends, or the bucket is full or empty again (RFC 3339, UTC).
     pub(super) resets_at: String,
     /// `hard`.
@@ -262,7 +268,8 @@ pub(super) struct RefusedBy {
     /// What the request needs under this limit.
     pub(super) needed: String,
     /// How much is missing.
-    pub(super) shortfall: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shortfall: Option<String>,
     /// How long to wait; absent if waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry_after_ms: Option<i64>,
@@ -299,6 +306,7 @@ impl From<&LimitStatus> for LimitAnswer {
     fn from(status: &LimitStatus) -> Self {
         let counter = &status.counter;
         let write = |units| amount(units, counter.decimals);
+        let shown = |units| (!status.is_hidden).then(|| write(units));
         let span = counter.span();
         let whole = 10_i64.pow(u32::from(counter.decimals.count()));
         let meters = counter.budget().map(|meters| {
@@ -308,7 +316,11 @@ impl From<&LimitStatus> for LimitAnswer {
             id: counter.name(),
             meter: meters.is_none().then(|| counter.meter.to_string()),
             meters,
-            scope: if status.subject.is_some() { "subject" } else { "tenant" },
+            scope: match status.subject {
+                Some(_) => "subject",
+                None if counter.is_global() => "global",
+                None => "tenant",
+            },
             subject: status.subject.as_ref().map(SubjectAnswer::from),
             shared: status.subject.as_ref().is_some_and(|subject| subject.kind.shares_slots()),
             algorithm: counter.algorithm(),
@@ -319,9 +331,9 @@ impl From<&LimitStatus> for LimitAnswer {
             per_seconds: span.per_seconds(),
             capacity: write(status.capacity),
             load_factor: counter.load.word(),
-            consumed: write(status.consumed),
-            reserved: write(status.reserved),
-            remaining: write(status.remaining),
+            consumed: shown(status.consumed),
+            reserved: shown(status.reserved),
+            remaining: shown(status.remaining),
             resets_at: rfc3339(status.resets_at_ms),
             kind: counter.kind.as_str(),
             class: if counter.class == Class::Rate { "rate" } else { "quota" },
@@ -336,38 +348,6 @@ impl From<&LimitStatus> for LimitAnswer {
     }
 }
 
-/// Limits, and a warning for each that is beyond its capacity or has come near it.
-fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
-    let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
-    let warnings = limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
-    (limits, warnings)
-}
-
-fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
-    let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
-    if status.would_refuse {
-        return shadow_warning(limit, status);
-    }
-    let (code, detail) = if status.is_exceeded && status.counter.is_quota() {
-        ("overage", format!("more than {capacity} are used; what is beyond is counted as overage"))
-    } else if status.is_exceeded {
-        ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
-    } else if status.is_near() {
-        ("near_limit", format!("{remaining} of {capacity} are left until {resets_at}"))
-    } else {
-        return None;
-    };
-    Some(WarningAnswer { code, limit: Some(id.clone()), detail })
-}
-
-/// A warning of a shadow limit that would have refused.
-fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
-    let LimitAnswer { id, capacity, remaining, .. } = limit;
-    let detail = format!("{remaining} of {capacity} are left: a hard limit would have refused this");
-    let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
-    status.would_refuse.then_some(warning)
-}
-
 impl From<&RefusedLimit> for RefusedBy {
     fn from(refused: &RefusedLimit) -> Self {
         let write = |units| amount(units, refused.limit.counter.decimals);
@@ -375,7 +355,7 @@ impl From<&RefusedLimit> for RefusedBy {
             limit: LimitAnswer::from(&refused.limit),
             cause: refused.cause.as_str(),
             needed: write(refused.needed),
-            shortfall: write(refused.shortfall),
+            shortfall: (!refused.limit.is_hidden).then(|| write(refused.shortfall)),
             retry_after_ms: refused.retry_after_ms,
             next_hold_ends_at: refused.limit.next_hold_ends_at_ms.map(rfc3339),
             message: refused.message.clone(),

@@ -26,7 +26,8 @@ impl Call {
         let Some(key) = key else { return Err(Problem::key_required()) };
         let tenant = self.caller.tenant(body.tenant.clone())?;
         let sent = body.sent();
-        let request = body.into_request(tenant, Some(key))?;
+        let mut request = body.into_request(tenant, Some(key))?;
+        request.sees_all_tenants = self.caller.bound().is_none();
         if request.mode == Mode::BestEffort {
             let message = "usage is recorded in full or refused: leave it out or name all_or_nothing";
             return Err(Problem::fields(vec![FieldError::new("/mode", message)]));

@@ -34,6 +34,8 @@ pub struct LimitStatus {
     pub is_exceeded: bool,
     /// Whether the work was not counted here, by a shadow limit that would have refused it.
     pub would_refuse: bool,
+    /// Whether its figures are kept from the caller: they are those of all tenants together.
+    pub is_hidden: bool,
 }
 
 /// Whether this capacity of the gate has room for more than is ever used, because its quota only measures. One that has
@@ -71,6 +73,7 @@ impl LimitStatus {
             as_of_ms: now_ms,
             is_exceeded: false,
             would_refuse: reading.would_refuse,
+            is_hidden: counter.is_global(),
             counter,
         };
         status.with(0)

@@ -8,12 +8,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use moka::future::Cache;
 
+use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, OperationId, Partition, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::{Calendars, Windows};
 use crate::domain::policy::counter::{self, GenerationRow, Resets};
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
+use crate::domain::policy::resolve::TooManyCounters;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::price::Price;
 use crate::domain::tenant::TenantDefinition;
@@ -78,6 +80,21 @@ impl TenantEntry {
     pub(super) fn plan_prices(&self) -> &[Price] {
         let plan = self.definition.plan.as_ref().and_then(|plan| self.snapshot.plan(plan));
         plan.map_or(&[], |plan| &plan.prices)
+    }
+
+    /// Whether a limit that counts all tenants may ever count one of these meters.
+    pub(super) fn may_count_globally<'a>(&self, meters: impl IntoIterator<Item = &'a MeterId>) -> bool {
+        self.snapshot.globals().may_count(meters)
+    }
+
+    /// The counters of limits that count all tenants, for work of this one at `at_ms`.
+    pub(super) fn global_counters<'a>(
+        &self,
+        meters: impl IntoIterator<Item = &'a MeterId>,
+        operation: Option<&OperationId>,
+        at_ms: i64,
+    ) -> Result<Vec<Counter>, TooManyCounters> {
+        self.snapshot.globals().counters(&self.definition.id, meters, operation, at_ms)
     }
 
     /// Every tenant-scoped limit and quota in force.

@@ -81,6 +81,8 @@ pub struct ReserveRequest {
     pub key: Option<IdempotencyKey>,
     /// When the work was done (unix ms), where the caller says; only of an event.
     pub happened_at_ms: Option<i64>,
+    /// Whether the caller may see what all tenants use together.
+    pub sees_all_tenants: bool,
 }
 
 /// A check: work that is counted at once, or only asked about.
@@ -104,6 +106,8 @@ pub struct CheckRequest {
     pub peeks: bool,
     /// Makes a check of booked meters repeatable; it is needed there, and has no effect elsewhere.
     pub key: Option<IdempotencyKey>,
+    /// Whether the caller may see what all tenants use together.
+    pub sees_all_tenants: bool,
 }
 
 /// When a consume or usage counts as acknowledged.

@@ -91,6 +91,10 @@ label! {
         Expire = "expire",
         /// Count under light counters.
         Check = "check",
+        /// Count under global limits.
+        Take = "take",
+        /// Give back what was counted under global limits.
+        GiveBack = "give_back",
         /// Read.
         Peek = "peek",
         /// Take over a restore from the ledger.

@@ -11,6 +11,7 @@ mod forgotten;
 mod frozen_postgres;
 mod frozen_redis;
 mod gate_away;
+mod global;
 mod killed_service;
 mod late_attempt;
 mod lost_in_a_call;

@@ -65,7 +65,7 @@ async fn when_memory_is_full_light_counters_are_still_read_and_no_longer_moved()
     let (amounts, counters) = ([units(1)], [limit(b"light---", 5)]);
     let check = async |peeks: bool| {
         let asks = [CheckAsk {
-            tenant: &world.tenant,
+            tenant: Some(&world.tenant),
             subjects: &[],
             amounts: &amounts,
             counters: &counters,
@@ -113,7 +113,7 @@ async fn a_check_that_arrives_after_its_caller_stopped_waiting_is_not_counted() 
     let ask = |peeks| {
         let (tenant, valid, needed_until_ms) = (&world.tenant, WINDOW, WINDOW.1);
         CheckAsk {
-            tenant,
+            tenant: Some(tenant),
             subjects: &[],
             amounts: &amounts,
             counters: &counters,

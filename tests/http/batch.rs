@@ -82,3 +82,16 @@ async fn a_bound_key_acts_for_its_tenant_only() {
     assert_eq!(statuses(&answer), [201, 403], "{answer:?}");
     app.finish().await;
 }
+
+#[tokio::test]
+async fn checks_of_a_batch_are_counted_each_by_itself() {
+    let app = super::ratelimit::started(json!([super::ratelimit::minute("30")])).await;
+    let check = |n: usize| json!({ "call": "check", "idempotency_key": n.to_string(), "body": super::ratelimit::of("read") });
+    let items: Vec<_> = (0..40).map(check).collect();
+    let answer = app.post("/v1/batch", json!({ "items": items })).await;
+    assert_eq!(statuses(&answer), vec![200; 40]);
+    let results = answer.body["results"].as_array().unwrap().iter();
+    let allowed = results.filter(|result| result["body"]["allowed"] == true).count();
+    assert_eq!(allowed, 30, "{answer:?}");
+    app.finish().await;
+}

@@ -24,6 +24,7 @@ mod explained;
 mod fixed_window;
 mod flood;
 mod framing;
+pub mod global;
 mod grant_ends;
 mod grants;
 mod grants_left;

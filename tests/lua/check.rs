@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rstest::rstest;
 use tollgate::domain::counter::Counter;
 use tollgate::domain::ids::Subject;
-use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters, GateError};
+use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters, Gate, GateError};
 
-use crate::gate::server::Mode;
+use crate::gate::server::{Mode, Server};
 use crate::gate::world::*;
 use crate::properties::gate::algorithms::checked_rows;
 use crate::support::matching::assert_matches;
@@ -46,7 +46,7 @@ fn look<'a>(
     peeks: bool,
 ) -> CheckAsk<'a> {
     CheckAsk {
-        tenant: &world.tenant,
+        tenant: Some(&world.tenant),
         subjects,
         amounts: &[],
         counters,
@@ -331,4 +331,73 @@ async fn many_checks_at_once_never_take_more_than_there_is() {
         let admitted: i64 = futures::future::join_all(checking).await.into_iter().map(Result::unwrap).sum();
         assert_eq!(admitted, 50, "{}", row.name);
     }
+}
+
+/// How many scripts a server was asked to run.
+fn scripts_run(server: &Server) -> u64 {
+    let told: String = redis::from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0");
+    line.split(',').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn checks_that_are_asked_for_at_once_go_together_and_come_to_what_they_come_to_one_by_one() {
+    let [apart, together] = [World::over(Server::own()).await, World::over(Server::own()).await];
+    for (number, row) in checked_rows().enumerate() {
+        let named = *<&[u8; 8]>::try_from(format!("{number:08}").as_bytes()).unwrap();
+        let counters = [
+            Counter { parameters: row.lasting, ..limit(&named, 30) },
+            of_subject(1, Counter { parameters: row.lasting, ..limit(&named, 9) }),
+        ];
+        let subjects: Vec<_> = (0..20).map(|number| user(&(number % 3).to_string())).collect();
+        let mut one_by_one = Vec::new();
+        for subject in &subjects {
+            one_by_one.push(check_at(&apart, START_MS, subject, &counters, 2).await);
+        }
+        let before = scripts_run(&together.server);
+        let all = subjects.iter().map(|subject| check_at(&together, START_MS, subject, &counters, 2));
+        let at_once = Gate::together(futures::future::join_all(all)).await;
+        assert_eq!(scripts_run(&together.server) - before, 2, "sixteen and four");
+        assert_eq!(one_by_one, at_once, "{}", row.name);
+        assert!(at_once.iter().any(|check| !check.refusing.is_empty()), "{}", row.name);
+    }
+}
+
+#[tokio::test]
+async fn of_checks_that_go_together_one_that_fails_fails_alone() {
+    let world = World::over(Server::own()).await;
+    let counters = [of_subject(1, limit(b"day-----", 5))];
+    let [ada, eve] = [user("ada"), user("eve")];
+    world.server.command(&["SET", &light_key(&world, Some(&eve)), "no hash"]);
+    let hashes = [[world.hash(&ada)], [world.hash(&eve)]];
+    let amounts = [units(1)];
+    let check = async |of: usize| {
+        let ask = CheckAsk { amounts: &amounts, ..look(&world, &hashes[of], &counters, false) };
+        world.gate.check(world.partition, &[ask], false, Some(START_MS)).await
+    };
+    let [first, damaged, second] = Gate::together(futures::future::join_all([check(0), check(1), check(0)]))
+        .await
+        .try_into()
+        .unwrap_or_else(|_| panic!("three answers"));
+    assert_matches!(damaged, Err(GateError::Script { .. }));
+    for answer in [first, second] {
+        assert_matches!(answer, Ok(CheckOutcome::Decided { .. }));
+    }
+    assert_eq!(
+        check_at(&world, START_MS, &ada, &counters, 1).await.readings[0].consumed,
+        units(3),
+        "each once"
+    );
+}
+
+#[tokio::test]
+async fn of_checks_that_go_together_each_hears_that_its_windows_are_over() {
+    let world = World::over(Server::own()).await;
+    let (counters, amounts) = ([limit(b"day-----", 5)], [units(1)]);
+    let check = async || {
+        let ask = CheckAsk { amounts: &amounts, ..look(&world, &[], &counters, false) };
+        world.gate.check(world.partition, &[ask], false, Some(WINDOW.1)).await.unwrap()
+    };
+    let answers = Gate::together(futures::future::join_all([check(), check()])).await;
+    assert_eq!(answers, vec![CheckOutcome::StaleWindow { now_ms: WINDOW.1 }; 2]);
 }

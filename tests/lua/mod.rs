@@ -23,6 +23,7 @@ mod sliding_counter;
 mod sliding_log;
 mod subjects;
 mod suspend;
+mod take;
 mod together;
 mod token_bucket;
 mod undo;

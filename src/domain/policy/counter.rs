@@ -78,6 +78,7 @@ impl LimitSignature {
         let scope = match limit.scope {
             Scope::Tenant => "tenant",
             Scope::Subject => "subject",
+            Scope::Global => "global",
         };
         let class = match limit.class {
             Class::Quota => "quota",

@@ -5,6 +5,7 @@ pub mod counter;
 pub mod diff;
 pub mod document;
 pub mod edit;
+pub mod globals;
 pub mod intervals;
 pub mod resets;
 pub mod resolve;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::counter::Generations;
 use super::document::Definitions;
+use super::globals::Globals;
 use crate::domain::amount::Units;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::{EndpointPath, Endpoints, HttpMethod};
@@ -22,6 +23,7 @@ pub struct Policy {
     pub(super) definitions: Definitions,
     /// The installation's table of generations.
     pub(super) generations: Generations,
+    globals: Globals,
     endpoints: Endpoints,
 }
 
@@ -33,7 +35,8 @@ impl Policy {
         let patterns = usable
             .flat_map(|operation| operation.endpoints.iter().map(move |pattern| (pattern, &operation.id)));
         let endpoints = Endpoints::new(patterns);
-        Self { version, definitions, generations, endpoints }
+        let globals = Globals::new(&definitions, &generations);
+        Self { version, definitions, generations, globals, endpoints }
     }
 
     /// Whether everything but the version is the same.
@@ -64,6 +67,11 @@ impl Policy {
     /// The plan of this id, archived or not.
     pub fn plan(&self, id: &PlanId) -> Option<&Arc<PlanDefinition>> {
         self.definitions.plans.get(id)
+    }
+
+    /// The limits that count all tenants together.
+    pub fn globals(&self) -> &Globals {
+        &self.globals
     }
 
     /// The installation's table of generations.

@@ -388,7 +388,7 @@ impl<'a> Sources<'a> {
         for limit in self.plan.into_iter().flat_map(|plan| &plan.limits) {
             add(&limit.id, Level::Plan, Says::Limit(limit.clone()));
         }
-        for limit in self.policy.definitions.limits.values() {
+        for limit in self.policy.definitions.limits.values().filter(|limit| !limit.is_global()) {
             add(&limit.id, Level::Default, Says::Limit(limit.clone()));
         }
         candidates

@@ -1,5 +1,7 @@
 //! Everything that is wrong with a definition among the others, as pointers into it and advice.
 
+mod unfit;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use crate::domain::operation::Operation;
 use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode, ROLLOVER_PERIODS_MAX};
 use crate::domain::price::{PRICES_MAX, Price, PriceKey, currency_of};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
+use unfit::{unfit_for_all_tenants, unfit_for_quota, unfit_for_slots};
 
 /// The longest message and reason, in characters.
 const TEXT_MAX: usize = 500;
@@ -92,11 +95,13 @@ impl<'a> Validator<'a> {
                 errors
                     .push(FieldError::new("/subject_kind", "must say which kind when the scope is subject"));
             }
-            (Scope::Tenant, Some(_)) => {
-                errors.push(FieldError::new("/subject_kind", "must be left out when the scope is tenant"));
+            (Scope::Tenant | Scope::Global, Some(_)) => {
+                let message = "must be left out unless the scope is subject";
+                errors.push(FieldError::new("/subject_kind", message));
             }
             _ => {}
         }
+        errors.extend(unfit_for_all_tenants(limit));
         let operations = limit.operations.as_deref();
         if operations.is_some_and(<[_]>::is_empty) {
             errors.push(FieldError::new("/operations", "must name an operation, or be left out for all"));
@@ -255,9 +260,22 @@ impl<'a> Validator<'a> {
         let mut errors = repeated("/limits", "/id", limits.iter().map(|limit| &limit.id));
         for (index, limit) in limits.iter().enumerate() {
             let at = format!("/limits/{index}");
-            errors.extend(self.limit(limit).into_iter().map(|error| error.under(&at)));
+            let misplaced = self.global_in_list(limit);
+            errors.extend(self.limit(limit).into_iter().chain(misplaced).map(|error| error.under(&at)));
         }
         errors
+    }
+
+    /// Why a plan or a tenant cannot have this limit: one that counts all tenants is nobody's own.
+    fn global_in_list(&self, limit: &Limit) -> Option<FieldError> {
+        if limit.is_global() {
+            let message =
+                "must be tenant or subject here: a limit that counts all tenants is a default limit";
+            return Some(FieldError::new("/scope", message));
+        }
+        let is_taken = self.definitions.limits.get(&limit.id).is_some_and(|shared| shared.is_global());
+        let message = || format!("`{}` counts all tenants, so no other limit may have its id", limit.id);
+        is_taken.then(|| FieldError::new("/id", message()))
     }
 
     fn plan_reference(&self, pointer: &str, plan: &PlanId, stays: bool) -> Option<FieldError> {
@@ -301,6 +319,9 @@ impl<'a> Validator<'a> {
         let definitions: Vec<&Limit> = own.chain(of_shared).collect();
         if definitions.is_empty() {
             errors.push(FieldError::new("/limit", format!("no limit `{}`", each.limit)));
+        } else if definitions.iter().any(|limit| limit.is_global()) {
+            let message = format!("the limit `{}` counts all tenants: change the limit itself", each.limit);
+            errors.push(FieldError::new("/limit", message));
         } else if let Some(subject) = &each.subject
             && !definitions.iter().any(|limit| limit.subject_kind.as_ref() == Some(&subject.kind))
         {
@@ -394,60 +415,6 @@ impl<'a> Validator<'a> {
             }
         }
     }
-}
-
-/// Why a limit cannot be of class quota, as far as it says so itself.
-fn unfit_for_quota(limit: &Limit) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if limit.class != Class::Quota {
-        return errors;
-    }
-    if !limit.algorithm.is_restorable() {
-        let message = format!(
-            "must be rate: no ledger can tell what `{}` has counted",
-            limit.algorithm.name().as_str()
-        );
-        errors.push(FieldError::new("/class", message));
-    }
-    if limit.rollout_percent.get() < 100 {
-        let message = "must be 100 for a limit of class quota, which is held against all that is booked; \
-            give it the class rate";
-        errors.push(FieldError::new("/rollout_percent", message));
-    }
-    if limit.kind == Kind::Shadow {
-        errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
-    }
-    if limit.load_scaled {
-        let message = "must be left out for a limit of class quota, which is promised whatever the load; \
-            give it the class rate";
-        errors.push(FieldError::new("/load_scaled", message));
-    }
-    if limit.limited.is_budget() {
-        let message = "must be rate for a budget: the ledger restores the counters of single meters only";
-        errors.push(FieldError::new("/class", message));
-    }
-    errors
-}
-
-/// Why a limit cannot count subjects that share slots: the books do not name them, so nothing of theirs is restored,
-/// and a log would have an entry for each of them.
-fn unfit_for_slots(limit: &Limit) -> Vec<FieldError> {
-    let Some(kind) = limit.subject_kind.as_ref().filter(|kind| kind.shares_slots()) else {
-        return Vec::new();
-    };
-    let mut errors = Vec::new();
-    if limit.class == Class::Quota {
-        let message =
-            format!("must be rate: subjects of the kind `{kind}` share slots, which the books do not name");
-        errors.push(FieldError::new("/class", message));
-    }
-    if matches!(limit.algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
-        let message = format!(
-            "must be another: subjects of the kind `{kind}` share slots, of which neither entries nor holds are kept apart"
-        );
-        errors.push(FieldError::new("/algorithm", message));
-    }
-    errors
 }
 
 /// A subject that shares its slot with others cannot have something of its own.

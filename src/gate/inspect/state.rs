@@ -37,6 +37,22 @@ pub(super) fn work_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
     Ok(vec![("epoch".into(), epoch.to_string()), made_at, ("reservation".into(), reservation)])
 }
 
+/// What a reservation took of global limits.
+pub(super) fn taken_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
+    let mut reader = Reader::new(bytes);
+    let epoch = ("epoch".into(), reader.i64()?.to_string());
+    let until = ("remembered until".into(), instant(reader.i64()?));
+    let whole = ("counted whole until".into(), instant(reader.i64()?));
+    let claims = ("calls that go by it".into(), reader.u32()?.to_string());
+    reader.bytes(16)?;
+    let mut rows = vec![epoch, until, whole, claims, ("taken at".into(), instant(reader.i64()?))];
+    rows.push(("unmoved counters".into(), format!("{:b}", reader.u32()?)));
+    for line in 0..reader.u8()? {
+        rows.push((format!("line {line}, units"), reader.i64()?.to_string()));
+    }
+    Ok(rows)
+}
+
 fn read_header(bytes: &[u8], is_tenant: bool) -> Result<Rows, Undecodable> {
     let mut reader = Reader::new(bytes);
     let epoch = reader.i64()?;

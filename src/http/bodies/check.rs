@@ -99,7 +99,19 @@ impl CheckBody {
         }
         let (operation, method, endpoint) = (self.operation, self.method, self.endpoint);
         let (cost, peeks) = (self.cost, self.peek);
-        Ok(CheckRequest { tenant, subjects, operation, method, endpoint, attributes, cost, peeks, key })
+        let sees_all_tenants = false;
+        Ok(CheckRequest {
+            tenant,
+            subjects,
+            operation,
+            method,
+            endpoint,
+            attributes,
+            cost,
+            peeks,
+            key,
+            sees_all_tenants,
+        })
     }
 
     /// Where a fault of the check is in what was sent.

@@ -79,6 +79,7 @@ fn limit() -> LimitStatus {
         as_of_ms: window.end_ms - 411_220,
         is_exceeded: false,
         would_refuse: false,
+        is_hidden: false,
     }
 }
 

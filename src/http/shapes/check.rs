@@ -3,7 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack, limits_and_warnings};
+use super::warnings::limits_and_warnings;
+use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::http::headers::{seconds_rounded_up, tightest};
@@ -94,7 +95,7 @@ impl From<&Checked> for CheckAnswer {
         Self {
             allowed: checked.allowed,
             limit: shown.map(|limit| limit.capacity.clone()),
-            remaining: shown.map(|limit| limit.remaining.clone()),
+            remaining: shown.and_then(|limit| limit.remaining.clone()),
             remaining_calls: checked.remaining_calls,
             reset_seconds: shown.map(|limit| limit.header.reset_seconds.max(0)),
             code: checked.code.map(RefusalCode::as_str),

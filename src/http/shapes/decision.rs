@@ -80,10 +80,13 @@ pub(in crate::http) struct DecidedLimitAnswer {
     algorithm: String,
     /// Its capacity.
     capacity: String,
-    /// What was used up; with this call's use, if it was admitted.
-    consumed: String,
+    /// What was used up; with this call's use, if it was admitted. Absent, as `reserved`, of a limit that counts all
+    /// tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumed: Option<String>,
     /// What running work held; with this call's hold, if it was admitted.
-    reserved: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<String>,
     /// What the call needed of it.
     need: String,
     /// Whether it refused.
@@ -139,8 +142,8 @@ impl From<&DecidedLimit> for DecidedLimitAnswer {
             kind: limit.kind.as_str(),
             algorithm: limit.algorithm.clone(),
             capacity: limit.capacity.to_string(),
-            consumed: limit.consumed.to_string(),
-            reserved: limit.reserved.to_string(),
+            consumed: limit.consumed.map(|amount| amount.to_string()),
+            reserved: limit.reserved.map(|amount| amount.to_string()),
             need: limit.need.to_string(),
             refused: limit.refused,
             wait_ms: limit.wait_ms,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::call_metrics::outcome_of;
 use super::check_answer::{all_or_none, allowed, answers, refused};
+use super::check_global::GlobalChecks;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::algorithms::Parameters;
 use crate::domain::amount::Units;
@@ -50,6 +51,8 @@ pub(super) struct Resolution<'a> {
     pub(super) check: &'a LightCheck<'a>,
     /// What it falls under; the refusal where nothing is and that is denied.
     pub(super) resolved: Result<Resolved, Box<Refusal>>,
+    /// The counters of limits over all tenants, which are asked first.
+    pub(super) globals: Vec<Counter>,
 }
 
 impl Calls {
@@ -87,7 +90,8 @@ impl Calls {
                 let asked: Vec<_> = chunk.iter().map(|(_, check)| check).collect();
                 let answers = self.check_light(partition, &asked, together).await;
                 let answers = answers.map_err(|error| self.failed(None, error))?;
-                for ((index, check), answer) in chunk.iter().zip(answers) {
+                for ((index, check), mut answer) in chunk.iter().zip(answers) {
+                    Self::reveal_check(check, &mut answer);
                     self.check_decided(check.request, check.costed.operation.as_ref(), &answer);
                     self.keep_light(check, &answer);
                     checked[*index] = Some(answer);
@@ -194,16 +198,39 @@ impl Calls {
         asked: &[&LightCheck<'_>],
         together: bool,
     ) -> Answer<Vec<Checked>> {
+        let counted_by_all = |check: &&LightCheck<'_>| {
+            check.entry.may_count_globally(check.costed.lines.iter().map(|line| &line.meter.id))
+        };
+        let mut first = GlobalChecks::default();
+        if asked.iter().any(counted_by_all) {
+            match Box::pin(self.check_globally(asked, together)).await? {
+                Ok(said) => first = said,
+                Err((resolutions, away)) => return self.check_without_gate(resolutions, together, away),
+            }
+        }
+        let answers = self.check_in_partition(partition, asked, together, &first).await;
+        Box::pin(self.give_back_refused(asked, &first, &answers)).await;
+        answers
+    }
+
+    /// Decides checks in their partition, after the limits over all tenants.
+    async fn check_in_partition(
+        &self,
+        partition: Partition,
+        asked: &[&LightCheck<'_>],
+        together: bool,
+        first: &GlobalChecks,
+    ) -> Answer<Vec<Checked>> {
         let mut at_ms = self.core.clock.now_ms();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(true)?;
-            let mut resolutions = Vec::with_capacity(asked.len());
-            for check in asked {
-                resolutions.push(self.resolve_check(check, at_ms)?);
-            }
-            let is_denied = together && resolutions.iter().any(|each| each.resolved.is_err());
-            let asks: Vec<_> = resolutions.iter().filter_map(|each| each.ask(at_ms, is_denied)).collect();
+            let resolutions = self.resolve_checks(asked, at_ms)?;
+            let only_peek = |number: usize| first.refuse(number, together) || denies(&resolutions, together);
+            let each = resolutions.iter().enumerate();
+            let asks: Vec<_> = each.map(|(number, each)| each.ask(at_ms, only_peek(number))).collect();
+            let is_asked: Vec<_> = asks.iter().map(Option::is_some).collect();
+            let asks: Vec<_> = asks.into_iter().flatten().collect();
             let decided = if asks.is_empty() {
                 Ok(CheckOutcome::Decided { checks: Vec::new(), now_ms: at_ms })
             } else {
@@ -213,10 +240,14 @@ impl Calls {
             drop(asks);
             match decided {
                 Ok(CheckOutcome::Decided { checks, now_ms }) => {
-                    let peeks: Vec<_> = resolutions.iter().map(|each| each.check.request.peeks).collect();
-                    let answers = answers(resolutions, checks, now_ms.max(at_ms), together);
+                    let mut checks = checks.into_iter();
+                    let checks =
+                        is_asked.iter().map(|is_asked| is_asked.then(|| checks.next()).flatten()).collect();
+                    let joined = first.joined(resolutions, checks);
+                    let answers = answers(joined, now_ms.max(at_ms), together);
+                    let looks = asked.iter().map(|check| check.request.peeks);
                     let counted =
-                        answers.iter().zip(peeks).filter(|(answer, peeks)| answer.allowed && !peeks);
+                        answers.iter().zip(looks).filter(|(answer, peeks)| answer.allowed && !peeks);
                     counted.for_each(|(answer, _)| self.count_shadow_refusals(&answer.limits));
                     return Ok(answers);
                 }
@@ -231,6 +262,15 @@ impl Calls {
                 }
             }
         }
+    }
+
+    /// What each of these checks falls under at `at_ms`.
+    pub(super) fn resolve_checks<'a>(
+        &self,
+        asked: &[&'a LightCheck<'a>],
+        at_ms: i64,
+    ) -> Answer<Vec<Resolution<'a>>> {
+        asked.iter().map(|check| self.resolve_check(check, at_ms)).collect()
     }
 
     fn resolve_check<'a>(&self, check: &'a LightCheck<'a>, at_ms: i64) -> Answer<Resolution<'a>> {
@@ -252,15 +292,20 @@ impl Calls {
             return Err(OperationError::field("/operation", message));
         }
         if let Err(refusal) = refuse_banned(&check.entry, &request.subjects, lines, at_ms) {
-            return Ok(Resolution { check, resolved: Err(refusal) });
+            return Ok(Resolution { check, resolved: Err(refusal), globals: Vec::new() });
         }
+        let meters = lines.iter().map(|line| &line.meter.id);
+        let globals = check
+            .entry
+            .global_counters(meters, operation, at_ms)
+            .map_err(|error| OperationError::field("/operation", error.to_string()))?;
         let resolved =
             match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
                 Ok(()) => Ok(resolved.under(self.core.load.level())),
                 Err(OperationError::Refused(refusal)) => Err(refusal),
                 Err(error) => return Err(error),
             };
-        Ok(Resolution { check, resolved })
+        Ok(Resolution { check, resolved, globals })
     }
 
     /// While the gate is away: allowed where every limit allows that, without being counted.
@@ -272,7 +317,9 @@ impl Calls {
     ) -> Answer<Vec<Checked>> {
         let may_go = |each: &Resolution<'_>| {
             let resolved = each.resolved.as_ref();
-            let allows = |resolved: &Resolved| resolved.counters.iter().all(Counter::allows_without_gate);
+            let allows = |resolved: &Resolved| {
+                resolved.counters.iter().chain(&each.globals).all(Counter::allows_without_gate)
+            };
             resolved.is_err() || (!each.check.request.peeks && resolved.is_ok_and(allows))
         };
         if !self.core.gate.trusts_time() || !resolutions.iter().all(may_go) {
@@ -294,7 +341,7 @@ impl Resolution<'_> {
         let resolved = self.resolved.as_ref().ok().filter(|resolved| !resolved.counters.is_empty())?;
         let valid = self.check.entry.windows(at_ms).valid();
         Some(CheckAsk {
-            tenant: &self.check.entry.definition.id,
+            tenant: Some(&self.check.entry.definition.id),
             subjects: &self.check.hashes,
             amounts: &self.check.units,
             counters: &resolved.counters,
@@ -308,6 +355,11 @@ impl Resolution<'_> {
             peeks: self.check.request.peeks || only_peek,
         })
     }
+}
+
+/// Whether one of checks that go together is denied, and so all of them.
+pub(super) fn denies(resolutions: &[Resolution<'_>], together: bool) -> bool {
+    together && resolutions.iter().any(|each| each.resolved.is_err())
 }
 
 /// Whether work that ends at once is never counted.

@@ -33,17 +33,15 @@ impl Taken {
     }
 }
 
-/// The answers to checks of one partition, in their order; `checks` has those that a limit counts.
+/// The answers to checks of one partition, in their order; each with what was decided, where a limit counts it.
 pub(super) fn answers(
-    resolutions: Vec<Resolution<'_>>,
-    checks: Vec<CheckedCounters>,
+    checks: Vec<(Resolution<'_>, Option<CheckedCounters>)>,
     now_ms: i64,
     together: bool,
 ) -> Vec<Checked> {
-    let mut decided = checks.into_iter();
     let mut taken = together.then(Taken::default);
-    let one = |each| answer(each, &mut decided, taken.as_mut(), now_ms);
-    let mut answers: Vec<_> = resolutions.into_iter().map(one).collect();
+    let one = |(each, decided)| answer(each, decided, taken.as_mut(), now_ms);
+    let mut answers: Vec<_> = checks.into_iter().map(one).collect();
     all_or_none(&mut answers, together);
     answers
 }
@@ -59,7 +57,7 @@ pub(super) fn all_or_none(answers: &mut [Checked], together: bool) {
 
 fn answer(
     each: Resolution<'_>,
-    decided: &mut impl Iterator<Item = CheckedCounters>,
+    decided: Option<CheckedCounters>,
     taken: Option<&mut Taken>,
     now_ms: i64,
 ) -> Checked {
@@ -69,7 +67,7 @@ fn answer(
         Ok(resolved) => resolved,
         Err(refusal) => return refused(*refusal, units),
     };
-    let Some(CheckedCounters { refusing, readings, start_after_ms }) = decided.next() else {
+    let Some(CheckedCounters { refusing, readings, start_after_ms }) = decided else {
         return allowed(Vec::new(), units);
     };
     if refusing.is_empty() {
@@ -130,11 +128,12 @@ pub(super) fn refused(refusal: Refusal, units: &[Units]) -> Checked {
     }
 }
 
-/// How often work of these amounts still fits under all limits that refuse.
+/// How often work of these amounts still fits under all limits that refuse and whose figures the caller may see.
 pub(super) fn remaining_calls(limits: &[LimitStatus], units: &[Units]) -> Option<i64> {
     let of_limit = |limit: &LimitStatus| {
         let need = limit.counter.parameters.need(need(&limit.counter.lines, units), true);
         (need > 0).then(|| limit.remaining.get() / need)
     };
-    limits.iter().filter(|limit| limit.counter.kind.refuses()).filter_map(of_limit).min()
+    let counts = |limit: &&LimitStatus| limit.counter.kind.refuses() && !limit.is_hidden;
+    limits.iter().filter(counts).filter_map(of_limit).min()
 }

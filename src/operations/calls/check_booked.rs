@@ -26,6 +26,7 @@ impl Calls {
             metadata: None,
             key: check.key.clone(),
             happened_at_ms: None,
+            sees_all_tenants: check.sees_all_tenants,
         };
         let units: Vec<_> = lines.iter().map(|line| line.units).collect();
         let checked = if check.peeks {
@@ -55,9 +56,11 @@ impl Calls {
                 Checked { degraded, replayed, start_after_ms, decision_id, ..allowed(limits, &units) }
             })
         };
-        match checked {
-            Err(OperationError::Refused(refusal)) => Ok(refused(*refusal, &units)),
-            decided => decided,
-        }
+        let mut checked = match checked {
+            Err(OperationError::Refused(refusal)) => refused(*refusal, &units),
+            decided => decided?,
+        };
+        checked.remaining_calls = remaining_calls(&checked.limits, &units);
+        Ok(checked)
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::global::{GlobalAnswer, global_counters};
 use super::repeat::key_reused;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::UNITS_MAX;
+use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
@@ -47,18 +49,52 @@ impl Calls {
     }
 
     async fn record_by_policy(&self, entry: &Arc<TenantEntry>, request: &ReserveRequest) -> Answer<Recorded> {
-        let mut now_ms = self.core.gate_now_ms();
+        let now_ms = self.core.gate_now_ms();
         self.check_time(request.happened_at_ms, now_ms)?;
         let prepared = self.preparation.prepare(entry, request, EVENT)?;
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.park_event(entry, request, &prepared, away)).await;
         }
+        if entry.may_count_globally(prepared.lines.iter().map(|line| &line.meter.id)) {
+            return Box::pin(self.record_globally_first(entry, request, &prepared)).await;
+        }
+        self.record_at_gate(entry, request, &prepared).await
+    }
+
+    /// Records work that limits over all tenants may count: they count it first, and get back what was recorded before.
+    async fn record_globally_first(
+        &self,
+        entry: &Arc<TenantEntry>,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+    ) -> Answer<Recorded> {
+        self.admission.may_record()?;
+        let at_ms = happened_by(request, self.core.gate_now_ms());
+        match self.count_globally(entry, request, prepared, at_ms).await? {
+            GlobalAnswer::Unasked => self.record_at_gate(entry, request, prepared).await,
+            GlobalAnswer::Away(away) => self.park_event(entry, request, prepared, away).await,
+            GlobalAnswer::Said(step) => {
+                let recorded = self.record_at_gate(entry, request, prepared).await;
+                self.give_back_unrecorded(prepared.id, &step, &recorded).await;
+                recorded
+            }
+        }
+    }
+
+    /// Records it in its tenant's partition.
+    async fn record_at_gate(
+        &self,
+        entry: &Arc<TenantEntry>,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+    ) -> Answer<Recorded> {
+        let mut now_ms = self.core.gate_now_ms();
         let mut asked_in = Epoch::default();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_record()?;
             let at_ms = happened_by(request, now_ms);
-            let (resolved, record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
+            let (resolved, record, lives) = self.event_record(entry, request, prepared, at_ms)?;
             self.memory.open_periods_of(entry, &resolved, now_ms).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
             let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
@@ -74,7 +110,7 @@ impl Calls {
             };
             match self.core.timed(Script::Record, self.core.gate.record(&call)).await {
                 Ok(RecordOutcome::Done(event)) => {
-                    self.remember(entry, &prepared, ReserveMode::Usage, event, &prepared.units);
+                    self.remember(entry, prepared, ReserveMode::Usage, event, &prepared.units);
                     self.keep_event(request, prepared.id, &record);
                     return Ok(Recorded::Now);
                 }
@@ -94,13 +130,13 @@ impl Calls {
                 }
                 Ok(RecordOutcome::AskLedger { last_id }) => {
                     if let Some(known) = recovery.ask_ledger(prepared.id, last_id).await? {
-                        return recorded_as(&prepared, known.record);
+                        return recorded_as(prepared, known.record);
                     }
                     asked_in = epoch;
                 }
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {
-                        return Box::pin(self.park_event(entry, request, &prepared, away)).await;
+                        return Box::pin(self.park_event(entry, request, prepared, away)).await;
                     }
                 }
             }
@@ -157,6 +193,9 @@ impl Calls {
     ) -> Answer<Recorded> {
         let now_ms = self.core.gate_now_ms();
         let at_ms = happened_by(request, now_ms);
+        if !global_counters(entry, prepared, at_ms)?.iter().all(Counter::allows_without_gate) {
+            return Err(away.into());
+        }
         let (mut resolved, mut body) = self.preparation.resolve_unrefused(entry, request, prepared, at_ms)?;
         let counted = (&mut resolved, &mut body);
         let times = (now_ms, at_ms);

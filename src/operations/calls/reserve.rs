@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use super::global::{GlobalAnswer, global_counters, reveal};
 use super::repeat::{Repeat, key_reused};
 use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
 use crate::domain::decision::DecidedCall;
 use crate::domain::ids::{Epoch, OutboxId};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, Record};
 use crate::gate::{Gate, GateError, ReserveCall, ReserveMode, ReserveOutcome};
-use crate::operations::answers::{Reservation, Reserved};
+use crate::operations::answers::{Refusal, Reservation, Reserved};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::limit_statuses;
 use crate::operations::memory::{Acknowledged, Lines};
@@ -60,6 +62,7 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
+        let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Reserve, &request, &answer);
         self.admission_decided(
             (Call::Reserve, RESERVE),
@@ -73,6 +76,7 @@ impl Calls {
     /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
     pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let answer = self.usage(&request, ack).await;
+        let answer = revealed(&request, answer, |usage| reveal(&mut usage.limits));
         self.keep_usage(&request, &answer);
         self.admission_decided(
             (Call::Usage, USAGE),
@@ -90,6 +94,7 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
+        let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Usage, &request, &answer);
         self.admission_decided(
             (Call::Usage, USAGE),
@@ -155,12 +160,49 @@ impl Calls {
         mode: ReserveMode,
         call: &str,
     ) -> Answer<Decided> {
-        let mut at_ms = self.core.clock.now_ms();
-        let mut prepared = self.prepare_unless_banned(entry, request, call, at_ms)?;
-        let mut asked_in = Epoch::default();
+        let prepared = self.prepare_unless_banned(entry, request, call, self.core.clock.now_ms())?;
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
+        if entry.may_count_globally(prepared.lines.iter().map(|line| &line.meter.id)) {
+            return Box::pin(self.decide_globally_first(entry, request, mode, prepared)).await;
+        }
+        self.decide_at_gate(entry, request, mode, prepared, None).await
+    }
+
+    /// Decides a call that limits over all tenants may count: they are asked first, and get back what is not admitted.
+    async fn decide_globally_first(
+        &self,
+        entry: &Arc<TenantEntry>,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        prepared: Prepared,
+    ) -> Answer<Decided> {
+        match self.ask_global(entry, request, &prepared, mode).await? {
+            GlobalAnswer::Unasked => self.decide_at_gate(entry, request, mode, prepared, None).await,
+            GlobalAnswer::Away(away) => self.decide_without_gate(entry, request, mode, prepared, away).await,
+            GlobalAnswer::Said(step) => {
+                let id = prepared.id;
+                let (mode, amounts) = step.asks(mode);
+                let decided = self.decide_at_gate(entry, request, mode, prepared, amounts).await;
+                self.give_back_unadmitted(id, &step, &decided).await;
+                decided.map(|decided| step.joined(decided))
+            }
+        }
+    }
+
+    /// Decides a call in its tenant's partition. `amounts` are what it may admit, where that is less than what is asked
+    /// for.
+    async fn decide_at_gate(
+        &self,
+        entry: &Arc<TenantEntry>,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        mut prepared: Prepared,
+        amounts: Option<Vec<Units>>,
+    ) -> Answer<Decided> {
+        let mut at_ms = self.core.clock.now_ms();
+        let mut asked_in = Epoch::default();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(request.dry_run)?;
@@ -175,7 +217,7 @@ impl Calls {
                 tenant: &request.tenant,
                 subjects: prepared.subjects.clone(),
                 mode,
-                amounts: prepared.units.clone(),
+                amounts: amounts.clone().unwrap_or_else(|| prepared.units.clone()),
                 body: &body,
                 counters: &resolved.counters,
                 ttl_ms: prepared.ttl_ms,
@@ -248,6 +290,10 @@ impl Calls {
         away: GateError,
     ) -> Answer<Decided> {
         let policy_now_ms = self.core.gate_now_ms();
+        let globals = global_counters(entry, &prepared, policy_now_ms)?;
+        if !globals.iter().all(Counter::allows_without_gate) {
+            return Err(away.into());
+        }
         let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, policy_now_ms)?;
         let counted = (&mut resolved, &mut body);
         let outcome =
@@ -277,6 +323,28 @@ impl Calls {
         };
         self.memory.losses.note(entry.partition, acknowledged);
     }
+}
+
+/// Shows the figures of limits over all tenants to a caller who may see them.
+fn revealed<T>(request: &ReserveRequest, mut answer: Answer<T>, show: impl FnOnce(&mut T)) -> Answer<T> {
+    if request.sees_all_tenants {
+        match &mut answer {
+            Ok(answer) => show(answer),
+            Err(OperationError::Refused(refusal)) => reveal_refusal(refusal),
+            Err(_) => {}
+        }
+    }
+    answer
+}
+
+fn reveal_reserved(reserved: &mut Reserved) {
+    reveal(&mut reserved.limits);
+    reveal(reserved.refused_by.iter_mut().map(|refused| &mut refused.limit));
+}
+
+fn reveal_refusal(refusal: &mut Refusal) {
+    reveal(&mut refusal.limits);
+    reveal(refusal.refused_by.iter_mut().map(|refused| &mut refused.limit));
 }
 
 /// Separates new decisions from repeats.

@@ -199,6 +199,11 @@ impl Calls {
                 Ok(ResolveOutcome::Cold(cold)) => recovery.restore_record(&cold).await?,
                 Ok(outcome) => {
                     self.remember_resolved(id, resolving, &outcome);
+                    if let (Resolving::Release { .. }, ResolveOutcome::Done { record, .. }) =
+                        (resolving, &outcome)
+                    {
+                        Box::pin(self.give_back_released(id, record)).await;
+                    }
                     return self.settled(id, outcome).await;
                 }
                 Err(error) => {

@@ -62,7 +62,7 @@ impl Memory {
         counters: &[Counter],
     ) -> Result<Vec<CounterReading>, GateError> {
         let asks = [CheckAsk {
-            tenant: &entry.definition.id,
+            tenant: Some(&entry.definition.id),
             subjects,
             amounts: &[],
             counters,

@@ -191,6 +191,7 @@ impl Outage {
             metadata: None,
             key: Some(key),
             happened_at_ms: None,
+            sees_all_tenants: false,
         };
         let entry = self.core.policy.tenant(&request.tenant).await?;
         let (id, resolved, record) = self.usage_without_gate(&entry, &request)?;

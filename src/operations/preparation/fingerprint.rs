@@ -151,6 +151,7 @@ mod tests {
             metadata: None,
             key: None,
             happened_at_ms: None,
+            sees_all_tenants: false,
         }
     }
 

@@ -103,7 +103,7 @@ async fn checks_as_the_model(world: &World, counters: &[Counter; 3], sequence: &
             .collect();
         let amounts: Vec<_> = sent.checks.iter().map(|(amount, ..)| [units(*amount)]).collect();
         let ask = |at: usize| CheckAsk {
-            tenant: &world.tenant,
+            tenant: Some(&world.tenant),
             subjects: &hashes,
             amounts: &amounts[at],
             counters: &named[at],

@@ -76,7 +76,7 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
     for (field, value) in [
         ("algorithm", "gcra"),
         ("kind", "watch"),
-        ("scope", "global"),
+        ("scope", "galaxy"),
         ("window", "year"),
         ("class", "other"),
         ("on_gate_failure", "local"),

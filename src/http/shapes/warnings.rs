@@ -1,0 +1,40 @@
+//! Warnings of limits: near their capacity, beyond it, or in shadow.
+
+use super::{LimitAnswer, WarningAnswer};
+use crate::operations::answers::LimitStatus;
+
+/// Limits, and a warning for each that is beyond its capacity or has come near it.
+pub(super) fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+    let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
+    let warnings = limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
+    (limits, warnings)
+}
+
+fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
+    let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
+    let left = remaining.as_deref();
+    if status.would_refuse {
+        return shadow_warning(limit, status);
+    }
+    let (code, detail) = if status.is_exceeded && status.counter.is_quota() {
+        ("overage", format!("more than {capacity} are used; what is beyond is counted as overage"))
+    } else if status.is_exceeded {
+        ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
+    } else if let Some(left) = left.filter(|_| status.is_near()) {
+        ("near_limit", format!("{left} of {capacity} are left until {resets_at}"))
+    } else {
+        return None;
+    };
+    Some(WarningAnswer { code, limit: Some(id.clone()), detail })
+}
+
+/// A warning of a shadow limit that would have refused.
+fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
+    let LimitAnswer { id, capacity, remaining, .. } = limit;
+    let detail = match remaining {
+        Some(left) => format!("{left} of {capacity} are left: a hard limit would have refused this"),
+        None => "a hard limit would have refused this".to_owned(),
+    };
+    let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
+    status.would_refuse.then_some(warning)
+}
