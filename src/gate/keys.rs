@@ -3,7 +3,7 @@
 use crc::{CRC_16_XMODEM, Crc};
 
 use super::work::WorkHash;
-use crate::domain::ids::{Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{CounterField, SubjectHash};
 
 const SLOTS: u32 = 16_384;
@@ -33,6 +33,8 @@ pub enum KeyOf {
     Log(Partition, TenantId, Option<SubjectHash>, CounterField),
     /// The first submission of some work of a tenant.
     Work(Partition, TenantId, WorkHash),
+    /// A tenant's bans that limits have placed in an epoch.
+    Bans(Partition, Epoch, TenantId),
 }
 
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
@@ -138,6 +140,11 @@ impl Keys {
         self.key(partition, &["work:", tenant.as_str(), ":", hash.as_str()])
     }
 
+    /// A tenant's bans that limits have placed in an epoch.
+    pub fn bans(&self, partition: Partition, epoch: Epoch, tenant: &TenantId) -> String {
+        self.key(partition, &["bans:", &epoch.0.to_string(), ":", tenant.as_str()])
+    }
+
     /// What a key belongs to, if it is one of this installation's.
     pub fn read(&self, key: &str) -> Option<KeyOf> {
         let number = key.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -177,6 +184,10 @@ impl Keys {
                 let (tenant, hash) = work.rsplit_once(':')?;
                 KeyOf::Work(partition, tenant_here(tenant)?, WorkHash(hash.as_bytes().try_into().ok()?))
             }
+            ("bans", rest) => {
+                let (epoch, tenant) = rest.split_once(':')?;
+                KeyOf::Bans(partition, Epoch(epoch.parse().ok()?), tenant_here(tenant)?)
+            }
             _ => return None,
         };
         (self.build(&of) == key).then_some(of)
@@ -198,6 +209,7 @@ impl Keys {
             KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
             KeyOf::Log(partition, tenant, subject, field) => self.log(*partition, tenant, *subject, *field),
             KeyOf::Work(partition, tenant, hash) => self.work(*partition, tenant, *hash),
+            KeyOf::Bans(partition, epoch, tenant) => self.bans(*partition, *epoch, tenant),
         }
     }
 
@@ -323,6 +335,7 @@ mod tests {
                 CounterField(*b"AAbb01-_"),
             ),
             KeyOf::Work(partition, tenant.clone(), WorkHash(*b"AAbb01-_AAbb01-_")),
+            KeyOf::Bans(partition, Epoch(12), tenant.clone()),
         ] {
             assert_eq!(keys.read(&keys.build(&of)), Some(of));
         }

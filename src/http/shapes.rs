@@ -5,6 +5,8 @@ pub(super) mod decision;
 mod notices;
 mod reports;
 mod statements;
+mod violations;
+mod warnings;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,8 @@ use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
 
+use warnings::limits_and_warnings;
+
 pub(super) use notices::NoticeRow;
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
@@ -28,6 +32,8 @@ pub(super) use reports::{
     EntryRow, QuotaAnswer, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow,
 };
 pub(super) use statements::{StatementAnswer, StatementLineAnswer, StatementRow, TierAnswer};
+pub(super) use violations::{HashedSubject, ViolationRow};
+pub(super) use warnings::conduct_warnings;
 
 /// A limit as an answer shows it.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -111,7 +117,7 @@ pub(super) struct SubjectAnswer {
 /// Something worth knowing that changes nothing.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(super) struct WarningAnswer {
-    /// `near_limit`, `over_limit`, `shadow_refused`, `excess`, `late`.
+    /// `near_limit`, `over_limit`, `shadow_refused`, `violations`, `banned`, `excess`, `late`.
     pub(super) code: &'static str,
     /// The limit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,7 +258,7 @@ pub(super) struct RefusedBy {
     /// The limit with its current figures.
     #[serde(flatten)]
     pub(super) limit: LimitAnswer,
-    /// `consumed`: used up; `reserved`: only held by running work.
+    /// `consumed`: used up; `reserved`: only held by running work; `banned`: the limit has placed a ban.
     #[schema(value_type = Cause)]
     pub(super) cause: &'static str,
     /// What the request needs under this limit.
@@ -329,38 +335,6 @@ impl From<&LimitStatus> for LimitAnswer {
             },
         }
     }
-}
-
-/// Limits, and a warning for each that is beyond its capacity or has come near it.
-fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
-    let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
-    let warnings = limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
-    (limits, warnings)
-}
-
-fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
-    let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
-    if status.would_refuse {
-        return shadow_warning(limit, status);
-    }
-    let (code, detail) = if status.is_exceeded && status.counter.is_quota() {
-        ("overage", format!("more than {capacity} are used; what is beyond is counted as overage"))
-    } else if status.is_exceeded {
-        ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
-    } else if status.is_near() {
-        ("near_limit", format!("{remaining} of {capacity} are left until {resets_at}"))
-    } else {
-        return None;
-    };
-    Some(WarningAnswer { code, limit: Some(id.clone()), detail })
-}
-
-/// A warning of a shadow limit that would have refused.
-fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
-    let LimitAnswer { id, capacity, remaining, .. } = limit;
-    let detail = format!("{remaining} of {capacity} are left: a hard limit would have refused this");
-    let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
-    status.would_refuse.then_some(warning)
 }
 
 impl From<&RefusedLimit> for RefusedBy {

@@ -7,6 +7,7 @@ use crate::domain::counter::{Counter, need};
 use crate::domain::ids::Subject;
 use crate::domain::plan::{MEASURED, QuotaMode};
 use crate::domain::policy::Resolved;
+use crate::domain::punishment::Conduct;
 use crate::gate::CounterReading;
 
 /// The status of a limit or quota.
@@ -34,6 +35,8 @@ pub struct LimitStatus {
     pub is_exceeded: bool,
     /// Whether the work was not counted here, by a shadow limit that would have refused it.
     pub would_refuse: bool,
+    /// What it remembers of whom it counts, where it has a punishment.
+    pub conduct: Conduct,
 }
 
 /// Whether this capacity of the gate has room for more than is ever used, because its quota only measures. One that has
@@ -71,6 +74,7 @@ impl LimitStatus {
             as_of_ms: now_ms,
             is_exceeded: false,
             would_refuse: reading.would_refuse,
+            conduct: reading.conduct,
             counter,
         };
         status.with(0)
@@ -102,6 +106,11 @@ impl LimitStatus {
         !self.counter.is_interval()
             && used > 0
             && used * 100 >= capacity * i128::from(self.counter.near_percent())
+    }
+
+    /// How long the ban lasts under which the call stands, or which it has placed, in ms.
+    pub fn ban_left_ms(&self) -> Option<i64> {
+        self.conduct.ban_ends_at_ms().map(|until_ms| until_ms.saturating_sub(self.as_of_ms).max(0))
     }
 
     /// The length of its window; for a bucket, the time until it is full again.

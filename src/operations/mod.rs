@@ -1,8 +1,8 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`,
-//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
+//! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `preparation`, `memory`,
+//! `limit_bans`, `grants`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
 
 pub mod answers;
 mod boundaries;
@@ -16,6 +16,7 @@ mod grants;
 mod instance;
 mod jobs;
 mod keys;
+mod limit_bans;
 mod limit_status;
 mod memory;
 mod options;
@@ -29,6 +30,7 @@ mod reads;
 mod reconcile;
 pub mod requests;
 mod statements;
+mod violations;
 
 use std::sync::Arc;
 
@@ -40,6 +42,7 @@ pub use error::{Answer, FieldError, OperationError};
 pub use grants::GrantVerbs;
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
+pub use limit_bans::{LimitBans, ListedBan};
 pub use memory::{
     AnchorCheck, FollowedGrants, KeyFilters, Losses, Memory, MemoryCheck, NextPeriods, RestoredHolds,
     watch_losses,
@@ -53,6 +56,7 @@ pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;
+pub use violations::Violations;
 
 use self::core::Core;
 use crate::clock::Clock;
@@ -73,6 +77,10 @@ pub struct Operations {
     pub calls: Calls,
     /// What decisions are explained by.
     pub decisions: Arc<Decisions>,
+    /// Refused calls that limits with a punishment have counted.
+    pub violations: Arc<Violations>,
+    /// Bans that limits have placed.
+    pub limit_bans: LimitBans,
     /// Policy as resources.
     pub policy: Arc<PolicyVerbs>,
     /// API keys.
@@ -133,6 +141,7 @@ impl Operations {
         let preparation = Preparation::new(core.clone(), ids.clone(), options.deny_without_limit);
         let preparation = Arc::new(preparation);
         let decisions = Arc::new(Decisions::new(core.clone(), &options));
+        let violations = Arc::new(Violations::new(core.clone()));
         let policy = Arc::new(PolicyVerbs::new(core.clone(), decisions.clone(), &options));
         let memory = Arc::new(Memory::new(core.clone(), options.keyed_memory_ms));
         let parked_max = options.parked_calls_max;
@@ -144,10 +153,12 @@ impl Operations {
                 preparation,
                 memory.clone(),
                 outage.clone(),
-                decisions.clone(),
+                (decisions.clone(), violations.clone()),
                 &options,
             ),
             decisions,
+            violations,
+            limit_bans: LimitBans::new(core.clone(), policy.clone(), memory.clone()),
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),

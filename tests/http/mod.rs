@@ -45,6 +45,7 @@ mod policy_file;
 mod precedence;
 mod price_changes;
 mod proxies;
+mod punishments;
 mod quota_modes;
 mod ratelimit;
 mod repeats;

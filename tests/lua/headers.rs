@@ -74,6 +74,7 @@ async fn call_every_script(world: &World) {
     gate.anchor(Chain::Outbox(partition), head).await.unwrap();
     gate.expire(partition, Some(START_MS), 10).await.unwrap();
     super::check::check(world).await;
+    super::punishment::list_and_lift(world).await;
     super::record::record(world, &pages("d", 5)).await;
     super::checkpoint::take(world, &[day(100)], None, START_MS).await;
     let repair = RepairCall {

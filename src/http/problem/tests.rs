@@ -13,6 +13,7 @@ use crate::domain::ids::{Epoch, MeterId, ReservationId, TenantId};
 use crate::domain::limit::{Class, Kind};
 use crate::domain::period::Window;
 use crate::domain::plan::QuotaMode;
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit};
@@ -77,6 +78,7 @@ fn limit() -> LimitStatus {
         as_of_ms: window.end_ms - 411_220,
         is_exceeded: false,
         would_refuse: false,
+        conduct: Conduct::default(),
     }
 }
 

@@ -1,0 +1,46 @@
+//! Warnings: what is worth knowing of limits and changes nothing.
+
+use super::{LimitAnswer, WarningAnswer};
+use crate::operations::answers::LimitStatus;
+
+/// Limits, and warnings of those that are beyond their capacity or have come near it, or remember refused calls.
+pub(in crate::http) fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+    let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
+    let mut warnings: Vec<_> =
+        limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
+    warnings.extend(conduct_warnings(all));
+    (limits, warnings)
+}
+
+fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
+    let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
+    if status.would_refuse {
+        return shadow_warning(limit, status);
+    }
+    let (code, detail) = if status.is_exceeded && status.counter.is_quota() {
+        ("overage", format!("more than {capacity} are used; what is beyond is counted as overage"))
+    } else if status.is_exceeded {
+        ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
+    } else if status.is_near() {
+        ("near_limit", format!("{remaining} of {capacity} are left until {resets_at}"))
+    } else {
+        return None;
+    };
+    Some(WarningAnswer { code, limit: Some(id.clone()), detail })
+}
+
+/// A warning of a shadow limit that would have refused.
+fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
+    let LimitAnswer { id, capacity, remaining, .. } = limit;
+    let detail = format!("{remaining} of {capacity} are left: a hard limit would have refused this");
+    let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
+    status.would_refuse.then_some(warning)
+}
+
+/// Warnings of limits that remember refused calls of whom they count, and ban or are about to.
+pub(in crate::http) fn conduct_warnings(all: &[LimitStatus]) -> impl Iterator<Item = WarningAnswer> {
+    all.iter().filter_map(|status| {
+        let (code, detail) = status.conduct.warning(status.counter.punishment()?)?;
+        Some(WarningAnswer { code, limit: Some(status.counter.name()), detail })
+    })
+}
