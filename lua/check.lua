@@ -7,7 +7,7 @@
 --          5 all or none ('1' or '0')  6.. per check what it asks for (packed in gate/check.rs)
 -- returns  { status, real time, time, '', ... }
 --          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings,
---          which shadow limits would have refused, delay
+--          which shadow limits would have refused, delay, what limits with a punishment remember
 --          By the plain path DONE: whether its counter refuses, cell    STALE_WINDOW    ALARM: epoch found
 -- event    none
 -- include prelude
@@ -33,10 +33,15 @@ end
 -- include shadow_refusals
 -- include longest_delay
 -- include write_light
+-- include read_conduct
+-- include banned_checks
+-- include count_violations
+-- include pack_conduct
+-- include conduct_end
 
 -- read
 local epoch, hashes, checks, key = tonumber(ARGV[1]), {}, {}, 2
-local is_stale, is_refused, only_looks, together = false, false, true, ARGV[5] == '1'
+local is_stale, is_refused, only_looks, has_violations, together = false, false, true, false, ARGV[5] == '1'
 for number = 1, #ARGV[4] do
   local packed = ARGV[5 + number]
   local flags, line_count, valid_from, valid_until, needed_until, at = struct.unpack('<BBi8i8i8', packed)
@@ -47,13 +52,28 @@ for number = 1, #ARGV[4] do
   load_light(hashes, key, counters, epoch, now)
   is_stale = is_stale or now < valid_from or now >= valid_until
   -- Each check finds what those before it have moved in memory.
-  local refusing, waits = refusing_checks(amounts, counters, false, true, now)
+  for place = 1, #counters do
+    local hash = counters[place].hash
+    read_conduct(counters[place], hash.key, hash.is_known, now, ARGV[1])
+  end
+  local refusing, waits = banned_checks(counters, now)
+  local is_banned = refusing ~= ''
+  if not is_banned then
+    refusing, waits = refusing_checks(amounts, counters, false, true, now)
+  end
   local shadows = shadow_refusals(amounts, counters, true)
   local looks, delay = flags % 2 == 1, refusing == '' and longest_delay(counters) or 0
   only_looks = only_looks and looks
+  if not (is_banned or looks) then
+    count_violations(counters, refusing, amounts, false, true, '', now)
+  end
   for place = 1, #counters do
     local counter = counters[place]
     is_stale = is_stale or counter.later
+    if counter.punishment and counter.punishment.moved then
+      has_violations = true
+      counter.hash.needed_until = math.max(counter.hash.needed_until, conduct_end(counter.punishment))
+    end
     -- Looks together find each other too, in memory alone.
     if refusing == '' and (together or not looks) and not counter.unmoved then
       for line, weight in pairs(counter.weights) do
@@ -69,6 +89,7 @@ for number = 1, #ARGV[4] do
   local readings = pack_readings(counters, is_known)
   checks[number] = {
     counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings, shadows = shadows, delay = delay,
+    conduct = pack_conduct(counters),
   }
   key = key + string.byte(ARGV[4], number)
 end
@@ -87,7 +108,7 @@ if not writes then
 end
 
 -- write
-if writes then
+if writes or has_violations then
   write_light(hashes, epoch, now, ARGV[3] == '')
 end
 local answer = { DONE, real, now, '', #checks }
@@ -95,6 +116,6 @@ for number = 1, #checks do
   local check, at = checks[number], #answer
   answer[at + 1], answer[at + 2] = check.refusing, check.waits
   answer[at + 3] = writes and check.readings or pack_readings(check.counters, is_known)
-  answer[at + 4], answer[at + 5] = check.shadows, check.delay
+  answer[at + 4], answer[at + 5], answer[at + 6] = check.shadows, check.delay, check.conduct
 end
 return answer

@@ -7,10 +7,12 @@
 --          7.. of guarded work, `i8` for how many ms the same one is a duplicate, and the digits of its first
 --          reservation where the ledger knows that it was given up
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: expiry, granted, readings, delay, shadows    ALLOWED: granted, readings, delay, shadows
+--          DONE: expiry, granted, readings, delay, shadows, conduct
+--          ALLOWED: granted, readings, delay, shadows, conduct
 --          REPLAYED, KEY_REUSED: record, readings
---          REFUSED: granted by a best effort, readings, refusing, waits in ms, shadows
+--          REFUSED: granted by a best effort, readings, refusing, waits in ms, shadows, conduct
 --          COLD: tenant (2: only bounds), state hashes, counters    (shadows: which shadow limits would have refused)
+--          conduct: what limits with a punishment remember of whom they count
 --          DUPLICATE: first reservation, in hexadecimal digits    ALARM: epoch found
 --          By the plain path DONE: expiry, '', '', cells, capacities of quotas
 --          REFUSED: '', '', refusing, cells, capacities of quotas
@@ -50,6 +52,11 @@ end
 -- include modes
 -- include same_work
 -- include remember_work
+-- include read_conduct
+-- include banned_checks
+-- include count_violations
+-- include write_conduct
+-- include pack_conduct
 
 -- read
 local epoch, prefix = tonumber(ARGV[1]), key_prefix()
@@ -68,6 +75,10 @@ local expires_at = now + life
 local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
 local holders = measure(state_keys(5), checks, epoch, now)
 local cold = find_cold(holders, checks)
+for number = 1, #checks do
+  local holder = holders[checks[number].scope_index]
+  read_conduct(checks[number], holder.key, holder.warm, now, ARGV[1])
+end
 local within = ARGV[7] and struct.unpack('<i8', ARGV[7])
 local first = within and same_work(redis.call('GET', KEYS[#KEYS]), within, now, epoch, prefix, string.sub(ARGV[7], 9))
 
@@ -93,6 +104,15 @@ end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
+local banned, left = banned_checks(checks, now)
+if banned ~= '' then
+  local nothing = {}
+  for line = 1, line_count do
+    nothing[line] = 0
+  end
+  nothing = pack_units(nothing)
+  return { REFUSED, real, now, '', nothing, pack_readings(checks, is_known), banned, pack_units(left), '', pack_conduct(checks) }
+end
 if first then
   return { DUPLICATE, real, now, '', first }
 end
@@ -107,15 +127,23 @@ if mode == BEST_EFFORT or refusing ~= '' then
   granted, any = fit(amounts, checks, is_usage)
 end
 local shadows, unmoved = shadow_refusals(granted, checks, is_usage)
-if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
-  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits), shadows }
+local is_dry = mode == DRY_RUN or mode == DRY_BEST_EFFORT or mode == DRY_USAGE
+local is_refused = not any or (refusing ~= '' and mode ~= BEST_EFFORT)
+if is_refused and not is_dry then
+  count_violations(checks, refusing, amounts, mode == BEST_EFFORT, is_usage, string.sub(ARGV[4], 1, 16), now)
 end
-local delay = longest_delay(checks)
-if mode == DRY_RUN or mode == DRY_BEST_EFFORT or mode == DRY_USAGE then
-  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known), delay, shadows }
+local delay = is_refused and 0 or longest_delay(checks)
+if is_dry and not is_refused then
+  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known), delay, shadows, pack_conduct(checks) }
 end
 
 -- write
+if is_refused then
+  write_conduct(holders, checks, epoch, now, ARGV[3] == '')
+  return {
+    REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits), shadows, pack_conduct(checks),
+  }
+end
 local held, consumed, hex = {}, {}, string.sub(KEYS[3], -32)
 for line = 1, line_count do
   held[line] = is_usage and 0 or granted[line]
@@ -141,4 +169,4 @@ local id = admit(record, due, tombstone, holders, checks, windows_end, now, now)
 if within then
   remember_work(KEYS[#KEYS], within, hex, now, epoch, ARGV[3] == '')
 end
-return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known), delay, shadows }
+return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known), delay, shadows, pack_conduct(checks) }

@@ -1,4 +1,5 @@
 -- include algorithms
+-- include read_punishment
 -- include read_weights
 -- Reads the counters that a call may move, packed in gate/counters.rs.
 local function read_checks(blob, at)
@@ -16,6 +17,7 @@ local function read_checks(blob, at)
       weights = false, scope_index = string.byte(blob, scopes_at + number - 1), field = field, algorithm = algorithm_of(code), code = code,
       mark = 0, began = 0, window_end = 0, since = 0, capacity = capacity, quota = quota, rate = false, shadow = false, consumed = 0, reserved = 0,
       next_end = 0, missing = true, current = false, later = false, known = false, moved = false, unmoved = false,
+      punishment = false,
     }
     at = check.algorithm.read(check, blob, at)
     checks[number] = check
@@ -23,7 +25,10 @@ local function read_checks(blob, at)
   for number = 1, count do
     local check, flags = checks[number], nil
     check.since, flags, at = struct.unpack('<i8B', blob, at)
-    check.rate, check.shadow = flags % 64 >= 32, flags >= 64
+    check.rate, check.shadow = flags % 64 >= 32, flags % 128 >= 64
+    if flags >= 128 then
+      check.punishment, at = read_punishment(blob, at)
+    end
     check.weights, at = read_weights(blob, flags, at)
   end
   return checks

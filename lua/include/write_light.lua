@@ -1,7 +1,9 @@
 -- include integer
 -- include hash_end
--- Writes the light counters marked as moved, one HSET a hash. A hash of another epoch is replaced whole; each lives an
--- hour longer than what it counts. By a test clock nothing ends by itself.
+-- include list_ban
+-- include save_conduct
+-- Writes the light counters marked as moved, and the violations that were counted, one HSET a hash. A hash of another
+-- epoch is replaced whole; each lives an hour longer than what it counts. By a test clock nothing ends by itself.
 local function write_light(hashes, epoch, now, by_redis_clock)
   for _, hash in pairs(hashes) do
     local list = { 'HSET', hash.key }
@@ -9,6 +11,12 @@ local function write_light(hashes, epoch, now, by_redis_clock)
       if counter.moved then
         local at = #list
         list[at + 1], list[at + 2] = field, counter.algorithm.save(counter)
+      end
+      local punishment = counter.punishment
+      if punishment and punishment.moved then
+        local at = #list
+        list[at + 1], list[at + 2] = 'v' .. field, save_conduct(punishment)
+        list_ban(counter, hash.key, now, by_redis_clock)
       end
     end
     if #list > 2 then

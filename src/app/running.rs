@@ -312,6 +312,7 @@ impl App {
                 let _ = stop.wait_for(|stop| *stop).await;
             };
             app.spawn(jobs::write_decisions(app.operations.clone(), app.stopping()));
+            app.spawn(jobs::write_violations(app.operations.clone(), app.stopping()));
             app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
         }
         Ok(app)

@@ -15,6 +15,7 @@ use super::period::{Window, WindowKind};
 use super::plan::QuotaMode;
 use super::policy::Level;
 use super::policy::intervals::OperationInterval;
+use super::punishment::Punishment;
 use super::reservation::{CounterField, CounterRef, PlaceCapacity};
 
 /// The share of a quota's capacity from which answers carry a warning, in percent.
@@ -166,6 +167,11 @@ impl Counter {
     /// An extra sentence for refusals.
     pub fn message(&self) -> Option<&str> {
         self.limit().and_then(|limit| limit.message.as_deref())
+    }
+
+    /// What its limit does to those whom it refuses again and again; none where it does nothing, or refuses nothing.
+    pub fn punishment(&self) -> Option<&Punishment> {
+        self.limit().filter(|_| self.kind.refuses())?.punishment.as_ref()
     }
 
     /// Whether work under it may be admitted without being counted first.

@@ -13,6 +13,7 @@ use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::limited::Limited;
 use super::period::WindowKind;
+use super::punishment::Punishment;
 use super::rollout::is_rolled_out;
 use super::whole_number::whole_number;
 
@@ -253,6 +254,8 @@ pub struct Limit {
     pub near_percent: Percent,
     /// What becomes of work under it while the gate does not answer.
     pub on_gate_failure: OnGateFailure,
+    /// What it does to those whom it refuses again and again; absent: nothing.
+    pub punishment: Option<Punishment>,
     /// The first instant at which it holds; absent: always.
     pub from: Option<Instant>,
     /// The first instant at which it no longer holds; absent: never.
@@ -342,6 +345,9 @@ pub(super) struct LimitFields {
     /// What becomes of work under it while the gate does not answer.
     #[serde(default)]
     on_gate_failure: OnGateFailure,
+    /// What it does to those whom it refuses again and again; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    punishment: Option<Punishment>,
     /// The first instant at which it holds; absent: always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<Instant>,
@@ -389,6 +395,7 @@ impl TryFrom<LimitFields> for Limit {
             load_scaled: fields.load_scaled,
             near_percent: fields.near_percent,
             on_gate_failure: fields.on_gate_failure,
+            punishment: fields.punishment,
             from: fields.from,
             until: fields.until,
             message: fields.message,
@@ -431,6 +438,7 @@ impl From<Limit> for LimitFields {
             load_scaled: limit.load_scaled,
             near_percent: limit.near_percent,
             on_gate_failure: limit.on_gate_failure,
+            punishment: limit.punishment,
             from: limit.from,
             until: limit.until,
             message: limit.message,

@@ -42,6 +42,7 @@ pub mod period;
 pub mod plan;
 pub mod policy;
 pub mod price;
+pub mod punishment;
 pub mod rating;
 pub mod rejection;
 pub mod reservation;

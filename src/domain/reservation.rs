@@ -220,6 +220,11 @@ impl SubjectHash {
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or("=????????????")
     }
+
+    /// The twelve characters after the sign.
+    pub fn digits(&self) -> &str {
+        self.as_str().trim_start_matches('=')
+    }
 }
 
 impl fmt::Debug for SubjectHash {

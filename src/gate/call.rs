@@ -7,6 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::Record;
 
 use super::Gate;
@@ -112,6 +113,7 @@ impl Reply {
                 next_hold_ends_at_ms: Some(reader.i64()?).filter(|&at_ms| at_ms > self.now_ms),
                 current: reader.u8()? == 1,
                 would_refuse: false,
+                conduct: Conduct::default(),
             });
         }
         Ok(readings)

@@ -3,6 +3,7 @@
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable};
 use crate::domain::counter::{Counter, need};
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::CounterRef;
 
 use super::call::Reply;
@@ -41,6 +42,7 @@ impl Cell {
             next_hold_ends_at_ms: Some(self.next_end_ms).filter(|&end_ms| end_ms > now_ms),
             current: true,
             would_refuse: false,
+            conduct: Conduct::default(),
         })
     }
 }

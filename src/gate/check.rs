@@ -8,13 +8,15 @@ use crate::domain::codec::{Undecodable, Write};
 use crate::domain::counter::{Counter, need};
 use crate::domain::ids::{Partition, TenantId};
 use crate::domain::limit::Kind;
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::{COUNTERS_MAX, LINES_MAX, SubjectHash};
 
 use super::Gate;
 use super::call::Reply;
+use super::conduct::readings_with_conduct;
 use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
-use super::reserve::{CounterReading, read_refusing, readings_in_shadow};
+use super::reserve::{CounterReading, read_refusing};
 use super::scripts::Script;
 use super::status::Status;
 use super::together::{CALLS_MAX, Company, Packed};
@@ -202,7 +204,8 @@ fn plain_window<'a>(ask: &CheckAsk<'a>) -> Option<(&'a Counter, (i64, i64))> {
         Parameters::FixedWindow(fixed) => (fixed.length_ms, i64::from(fixed.aligned)),
         _ => return None,
     };
-    (!ask.peeks && counter.kind != Kind::Shadow).then_some((counter, window))
+    let is_plain = counter.kind != Kind::Shadow && counter.punishment().is_none();
+    (!ask.peeks && is_plain).then_some((counter, window))
 }
 
 fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounters>, Undecodable> {
@@ -211,8 +214,8 @@ fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounte
         return Ok(vec![read_plain(reply, ask)?]);
     }
     let one = |number: usize| {
-        let at = 1 + 5 * number;
-        let readings = readings_in_shadow(reply, at + 2, at + 3)?;
+        let at = 1 + 6 * number;
+        let readings = readings_with_conduct(reply, at + 2, at + 3, at + 5)?;
         let start_after_ms = reply.integer(at + 4)?;
         Ok(CheckedCounters { refusing: read_refusing(reply, at)?, readings, start_after_ms })
     };
@@ -236,6 +239,7 @@ fn read_plain(reply: &Reply, ask: &CheckAsk<'_>) -> Result<CheckedCounters, Unde
         next_hold_ends_at_ms: None,
         current: true,
         would_refuse: false,
+        conduct: Conduct::default(),
     };
     let wait_ms = (need(&counter.lines, ask.amounts) <= capacity).then_some((resets_at_ms - now_ms).max(0));
     let refusing = if reply.bytes(0)?.is_empty() { Vec::new() } else { vec![(0, wait_ms)] };

@@ -4,14 +4,18 @@ use crate::domain::algorithms::Parameters;
 use crate::domain::amount::Units;
 use crate::domain::codec::Write;
 use crate::domain::counter::{Counter, need};
-use crate::domain::limit::{Class, Kind};
+use crate::domain::limit::{Class, Kind, Limit};
 use crate::domain::parked::CounterLife;
+use crate::domain::punishment::Punishment;
 use crate::domain::reservation::{CounterField, CounterRef, LINES_MAX};
+
+use super::conduct::pack_punishment;
 
 const QUOTA_CAPACITY: i64 = -2;
 const WEIGHTED: u8 = 16;
 const RATE: u8 = 32;
 const SHADOW: u8 = 64;
+const PUNISHED: u8 = 128;
 
 /// What a script needs of one counter.
 #[derive(Clone, Copy)]
@@ -22,6 +26,7 @@ pub(super) struct Count<'a> {
     lines: &'a [(u8, i64)],
     class: Class,
     is_shadow: bool,
+    punished: Option<(&'a Limit, &'a Punishment)>,
     since_ms: i64,
     capacity: i64,
 }
@@ -36,6 +41,7 @@ impl<'a> Count<'a> {
             lines: &counter.lines,
             class: counter.class,
             is_shadow: counter.kind == Kind::Shadow,
+            punished: counter.limit().zip(counter.punishment()),
             since_ms: counter.since_ms,
             capacity: if counter.is_quota() { QUOTA_CAPACITY } else { counter.counts_up_to().get() },
         }
@@ -43,7 +49,7 @@ impl<'a> Count<'a> {
 
     /// A counter that is only read: no line moves it.
     pub(super) fn read(counter: &'a Counter) -> Self {
-        Self { lines: &[(0, 1)], ..Self::of(counter) }
+        Self { lines: &[(0, 1)], punished: None, ..Self::of(counter) }
     }
 
     /// The same without its capacity.
@@ -60,6 +66,7 @@ impl<'a> Count<'a> {
             lines: &place.lines,
             class: if life.starts_fresh { Class::Rate } else { Class::Quota },
             is_shadow: false,
+            punished: None,
             since_ms: life.since_ms,
             capacity: 0,
         }
@@ -95,10 +102,10 @@ pub(super) fn check_counters(
 /// per counter: B scope_index
 /// per counter: c8 field; then per quota: c9 `q` and its field
 /// per counter: i8 capacity (-2: the quota's)  i8 need  B algorithm  its parameters
-/// per counter: i8 since  B flags  per line: B line [i8 weight]
+/// per counter: i8 since  B flags  [its punishment]  per line: B line [i8 weight]
 /// ```
 /// `need` is the units that the amounts of the lines need of the counter; flags = lines + 16 weighted + 32 rate + 64
-/// shadow.
+/// shadow + 128 punished. [`pack_punishment`] has the layout of a punishment.
 pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut Vec<u8>) {
     let quotas = || counters.iter().filter(|counter| counter.capacity == QUOTA_CAPACITY);
     let of_subjects = counters.iter().filter(|counter| counter.scope_index > 0).count();
@@ -122,10 +129,18 @@ pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut
     for counter in counters {
         let weighted = counter.lines.iter().any(|(_, weight)| *weight != 1);
         let lines = u8::try_from(counter.lines.len()).unwrap_or(u8::MAX);
-        let flags = [(weighted, WEIGHTED), (counter.class == Class::Rate, RATE), (counter.is_shadow, SHADOW)];
+        let flags = [
+            (weighted, WEIGHTED),
+            (counter.class == Class::Rate, RATE),
+            (counter.is_shadow, SHADOW),
+            (counter.punished.is_some(), PUNISHED),
+        ];
         let flags = flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 });
         out.put_8(counter.since_ms);
         out.put_byte(lines | flags.sum::<u8>());
+        if let Some((limit, punishment)) = counter.punished {
+            pack_punishment(limit, punishment, out);
+        }
         for (line, weight) in counter.lines {
             out.put_byte(*line);
             if weighted {

@@ -18,7 +18,7 @@ const RECORD_BYTES_MAX: u64 = 131_072;
 const FIELDS_MAX: usize = 1_000;
 /// The most entries of a due list that are shown.
 const DUE_MAX: u64 = 100;
-/// The most entries of a log that are shown: the oldest ones.
+/// The most entries that are shown of a log, the oldest ones, and of a list of bans, those that end last.
 const ENTRIES_MAX: usize = 100;
 /// The most events that are shown: the last ones.
 const EVENTS_MAX: u64 = 20;
@@ -144,6 +144,13 @@ impl Gate {
                 rows.extend(state::log_rows(&self.plain(&command).await?)?);
                 rows
             }
+            KeyOf::Bans(..) => {
+                let mut rows = vec![count_row("bans", self.number(redis::cmd("ZCARD").arg(key)).await?)];
+                let mut command = redis::cmd("ZREVRANGE");
+                command.arg(key).arg(0).arg(ENTRIES_MAX - 1).arg("WITHSCORES");
+                rows.extend(state::ban_rows(&self.plain(&command).await?)?);
+                rows
+            }
             KeyOf::KnownSubjects(..) => {
                 vec![count_row("bytes of the filter", self.number(redis::cmd("STRLEN").arg(key)).await?)]
             }
@@ -189,7 +196,7 @@ fn expected_type(of: &KeyOf) -> &'static str {
         }
         KeyOf::Outbox(_) => "stream",
         KeyOf::Due(..) => "list",
-        KeyOf::Log(..) => "zset",
+        KeyOf::Log(..) | KeyOf::Bans(..) => "zset",
         KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) | KeyOf::Work(..) | KeyOf::Taken(..) => "string",
     }
 }

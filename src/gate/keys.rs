@@ -3,7 +3,7 @@
 use crc::{CRC_16_XMODEM, Crc};
 
 use super::work::WorkHash;
-use crate::domain::ids::{Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{CounterField, SubjectHash};
 
 const SLOTS: u32 = 16_384;
@@ -37,6 +37,8 @@ pub enum KeyOf {
     Global(Partition),
     /// What a reservation took of global limits.
     Taken(Partition, ReservationId),
+    /// A tenant's bans that limits have placed in an epoch.
+    Bans(Partition, Epoch, TenantId),
 }
 
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
@@ -152,6 +154,11 @@ impl Keys {
         self.key(partition, &["taken:", &id.to_hex()])
     }
 
+    /// A tenant's bans that limits have placed in an epoch.
+    pub fn bans(&self, partition: Partition, epoch: Epoch, tenant: &TenantId) -> String {
+        self.key(partition, &["bans:", &epoch.0.to_string(), ":", tenant.as_str()])
+    }
+
     /// What a key belongs to, if it is one of this installation's.
     pub fn read(&self, key: &str) -> Option<KeyOf> {
         let number = key.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -194,6 +201,10 @@ impl Keys {
                 let (tenant, hash) = work.rsplit_once(':')?;
                 KeyOf::Work(partition, tenant_here(tenant)?, WorkHash(hash.as_bytes().try_into().ok()?))
             }
+            ("bans", rest) => {
+                let (epoch, tenant) = rest.split_once(':')?;
+                KeyOf::Bans(partition, Epoch(epoch.parse().ok()?), tenant_here(tenant)?)
+            }
             _ => return None,
         };
         (self.build(&of) == key).then_some(of)
@@ -217,6 +228,7 @@ impl Keys {
             KeyOf::Work(partition, tenant, hash) => self.work(*partition, tenant, *hash),
             KeyOf::Global(partition) => self.global(*partition),
             KeyOf::Taken(partition, id) => self.taken(*partition, *id),
+            KeyOf::Bans(partition, epoch, tenant) => self.bans(*partition, *epoch, tenant),
         }
     }
 
@@ -344,6 +356,7 @@ mod tests {
             KeyOf::Work(partition, tenant.clone(), WorkHash(*b"AAbb01-_AAbb01-_")),
             KeyOf::Global(partition),
             KeyOf::Taken(partition, id),
+            KeyOf::Bans(partition, Epoch(12), tenant.clone()),
         ] {
             assert_eq!(keys.read(&keys.build(&of)), Some(of));
         }

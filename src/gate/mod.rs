@@ -5,12 +5,14 @@
 
 mod anchor;
 mod backlog;
+mod bans;
 mod boundary;
 pub mod breaker;
 mod call;
 mod cells;
 pub mod check;
 pub mod checkpoint;
+mod conduct;
 mod connections;
 mod counters;
 pub mod error;
@@ -51,6 +53,7 @@ use keys::Keys;
 use scripts::{Digests, Script};
 
 pub use backlog::{OutboxStretch, TailStart, Waiting};
+pub use bans::{LimitBan, PlacedBan};
 pub use breaker::BreakerState;
 pub use check::{CheckAsk, CheckOutcome, CheckedCounters};
 pub use checkpoint::{CheckpointCall, CheckpointOutcome};

@@ -5,12 +5,14 @@ use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::limit::Kind;
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::{
     Body, COUNTERS_MAX, CounterRef, LINES_MAX, LineUnits, Record, ReservationState, SUBJECTS_MAX, SubjectHash,
 };
 
 use super::call::Reply;
 use super::cells::{Standing, fit};
+use super::conduct::readings_with_conduct;
 use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
 use super::scripts::Script;
@@ -107,6 +109,8 @@ pub struct CounterReading {
     pub current: bool,
     /// Whether the call was not counted here, by a shadow limit that would have refused it.
     pub would_refuse: bool,
+    /// What its limit remembers of whom it counts, where that has a punishment.
+    pub conduct: Conduct,
 }
 
 /// What is cold and must be restored from the ledger.
@@ -165,7 +169,7 @@ pub enum ReserveOutcome {
         /// The script's time (unix ms).
         now_ms: i64,
     },
-    /// Limits or quotas do not allow it; nothing was written.
+    /// Limits, quotas or bans do not allow it. No counter was written; a limit with a punishment has counted it.
     Refused {
         /// The script's time (unix ms).
         now_ms: i64,
@@ -287,11 +291,13 @@ impl ReserveCall<'_> {
     }
 
     /// Whether the script's plain path may decide it: all or nothing, its work is not guarded, and every counter counts
-    /// by the calendar and is none of a shadow limit.
+    /// by the calendar and is none of a shadow limit or one with a punishment.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
             && self.work.is_none()
-            && self.counters.iter().all(|counter| counter.window().is_some() && counter.kind != Kind::Shadow)
+            && self.counters.iter().all(|counter| {
+                counter.window().is_some() && counter.kind != Kind::Shadow && counter.punishment().is_none()
+            })
     }
 }
 
@@ -359,13 +365,13 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
             let (granted, readings, start_after_ms) = if reply.bytes(1)?.is_empty() {
                 (call.amounts.clone(), readings(&Standing::of_all(reply, 3, call.counters)?, now_ms)?, 0)
             } else {
-                (reply.units(1)?, readings_in_shadow(reply, 2, 4)?, reply.integer(3)?)
+                (reply.units(1)?, readings_with_conduct(reply, 2, 4, 5)?, reply.integer(3)?)
             };
             let (expires_at_ms, event) = (reply.integer(0)?, reply.id);
             ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings, start_after_ms }
         }
         Status::Allowed => {
-            let (granted, readings) = (reply.units(0)?, readings_in_shadow(reply, 1, 3)?);
+            let (granted, readings) = (reply.units(0)?, readings_with_conduct(reply, 1, 3, 4)?);
             ReserveOutcome::Allowed { granted, readings, now_ms, start_after_ms: reply.integer(2)? }
         }
         // The script compares bytes, but a default that is named in one call and left out in the other is the same
@@ -393,7 +399,7 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
         }
         Status::Refused => ReserveOutcome::Refused {
             granted_by_line: reply.units(0)?,
-            readings: readings_in_shadow(reply, 1, 4)?,
+            readings: readings_with_conduct(reply, 1, 4, 5)?,
             refusing: read_refusing(reply, 2)?,
             now_ms,
         },

@@ -89,6 +89,10 @@ scripts! {
     Repair = "repair", "repair";
     /// Undoes a repeat of a booked operation.
     Undo = "undo", "undo";
+    /// Reads the bans that limits have placed.
+    Bans = "bans", "bans";
+    /// Lifts one of them.
+    Lift = "lift", "lift";
 }
 
 macro_rules! includes {
@@ -98,19 +102,22 @@ macro_rules! includes {
 }
 
 includes! {
-    "about_cold" "about_record" "add_new_counters" "admit" "append" "body_of" "cap_totals" "cell"
-    "clock" "cold_holders" "cold_record" "decreased_line" "drain" "drain_wait" "due_list" "find_cold" "find_record" "fit"
-    "hash_end" "held_in" "holder_keys" "integer" "is_current" "is_known" "is_same_call" "keep_subjects"
-    "keys/due" "keys/known_subjects" "keys/log" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant"
-    "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "load_light" "longest_delay"
-    "measure" "measure_record" "modes" "name_entries" "new_counters_told" "operation_of" "out_of_time" "outlive"
-    "pack_event" "pack_figures" "pack_readings" "pack_record" "pack_taking" "pack_units" "plain/check" "plain/consume" "plain/hashes"
-    "plain/places" "plain/reserve" "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body"
-    "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_taking" "read_totals" "read_weights"
-    "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
-    "remember_work" "resolving" "same_totals" "same_work" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
-    "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change" "write_counters"
-    "write_light"
+    "about_cold" "about_record" "add_new_counters" "admit" "append" "ban_length" "banned_checks" "body_of"
+    "cap_totals" "cell" "clock" "cold_holders" "cold_record" "conduct_end" "count_violations" "decreased_line"
+    "deeds" "drain" "drain_wait" "due_list" "find_cold" "find_record" "fit" "hash_end" "held_in" "holder_keys"
+    "integer" "is_current" "is_known" "is_same_call" "keep_subjects" "keys/bans" "keys/due"
+    "keys/known_subjects" "keys/log" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant" "kinds"
+    "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "list_ban" "load_light"
+    "longest_delay" "measure" "measure_record" "modes" "name_entries" "new_counters_told" "operation_of"
+    "out_of_time" "outlive" "pack_conduct" "pack_event" "pack_figures" "pack_readings" "pack_record"
+    "pack_taking" "pack_units" "plain/check" "plain/consume" "plain/hashes" "plain/places" "plain/reserve"
+    "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body" "read_checks"
+    "read_conduct" "read_header" "read_light" "read_new_counters" "read_punishment" "read_record" "read_taking"
+    "read_totals" "read_weights" "reads_zero" "record_values" "recorded_checks" "refusing_checks"
+    "rejected_line" "release_holds" "reload_light" "remember_work" "resolving" "same_totals" "same_work"
+    "save_conduct" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
+    "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change"
+    "write_conduct" "write_counters" "write_light"
 }
 
 macro_rules! algorithm_files {

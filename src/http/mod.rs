@@ -16,6 +16,7 @@ mod admin_overrides;
 mod admin_policy;
 mod admin_policy_file;
 mod admin_policy_trial;
+mod admin_violations;
 mod answer;
 mod auth;
 mod batch;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers::{self, HeaderOptions};
-use super::shapes::{LimitAnswer, RefusedBy, ReservationAnswer};
+use super::shapes::{LimitAnswer, RefusedBy, ReservationAnswer, WarningAnswer, conduct_warnings};
 use crate::domain::rejection::Rejection;
 use crate::operations::answers::{Refusal, RefusalCode, Reservation};
 use crate::operations::{FieldError, OperationError};
@@ -81,7 +81,7 @@ impl Code {
             Self::IdempotencyKeyReused => {
                 (422, "idempotency_key_reused", "The key was used for another request")
             }
-            Self::Banned => (429, "banned", "An admin has banned this"),
+            Self::Banned => (429, "banned", "The caller is banned"),
             Self::QuotaExceeded => (429, "quota_exceeded", "A quota is exceeded"),
             Self::RateLimited => (429, "rate_limited", "Too many calls"),
             Self::Internal => (500, "internal", "The service failed"),
@@ -133,6 +133,9 @@ pub(super) struct ProblemDocument {
     /// Every limit that refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
+    /// Limits that remember refused calls, and ban or are about to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<WarningAnswer>,
     /// 409 and 410: the reservation as it is. `idempotency_key_reused`, `duplicate_submission`: the first request's.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<Box<ReservationAnswer>>,
@@ -185,6 +188,7 @@ impl Problem {
             retry_after_seconds: None,
             retry_after_ms: None,
             refused_by: Vec::new(),
+            warnings: Vec::new(),
             reservation: None,
             applied: None,
             limits: Vec::new(),
@@ -313,6 +317,7 @@ impl Problem {
         }
         problem.0.decision_id = Some(refusal.decision_id.to_string());
         problem.0.refused_by = refusal.refused_by.iter().map(RefusedBy::from).collect();
+        problem.0.warnings = conduct_warnings(&refusal.limits).collect();
         problem.0.limits = refusal.limits.iter().map(LimitAnswer::from).collect();
         problem
     }

@@ -5,8 +5,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_load,
-    admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, entries,
-    events, health, ratelimit, reports, reservations, statements, tenants, usage,
+    admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations, batch, decisions,
+    docs, entries, events, health, ratelimit, reports, reservations, statements, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -138,6 +138,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/bans/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/bans/{id}", Access::Admin),
     route(Method::DELETE, "/v1/admin/bans/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/violations", Access::AdminRead),
     route(Method::GET, "/v1/admin/overrides", Access::AdminRead),
     route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
@@ -206,6 +207,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_bans::get_ban)
         .service(admin_bans::put_ban)
         .service(admin_bans::delete_ban)
+        .service(admin_violations::list_violations)
         .service(admin_overrides::list_overrides)
         .service(admin_overrides::get_override)
         .service(admin_overrides::put_override)

@@ -6,6 +6,7 @@ mod grants;
 mod notices;
 mod reports;
 mod statements;
+mod violations;
 mod warnings;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub(super) use reports::{
     EntryRow, QuotaAnswer, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow,
 };
 pub(super) use statements::{StatementAnswer, StatementLineAnswer, StatementRow, TierAnswer};
+pub(super) use violations::{HashedSubject, ViolationRow};
+pub(super) use warnings::conduct_warnings;
 
 /// A limit as an answer shows it.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -121,7 +124,7 @@ pub(super) struct SubjectAnswer {
 /// Something worth knowing that changes nothing.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(super) struct WarningAnswer {
-    /// `near_limit`, `over_limit`, `shadow_refused`, `excess`, `late`.
+    /// `near_limit`, `over_limit`, `shadow_refused`, `violations`, `banned`, `excess`, `late`.
     pub(super) code: &'static str,
     /// The limit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -262,7 +265,7 @@ pub(super) struct RefusedBy {
     /// The limit with its current figures.
     #[serde(flatten)]
     pub(super) limit: LimitAnswer,
-    /// `consumed`: used up; `reserved`: only held by running work.
+    /// `consumed`: used up; `reserved`: only held by running work; `banned`: the limit has placed a ban.
     #[schema(value_type = Cause)]
     pub(super) cause: &'static str,
     /// What the request needs under this limit.

@@ -11,6 +11,7 @@ mod reconcile;
 mod retention;
 mod schedule;
 mod sweep;
+mod violations;
 mod watch;
 mod work;
 
@@ -22,5 +23,6 @@ pub use parked::redeliver_parked;
 pub use reconcile::{ReconcileOptions, reconcile_tenants, repair_drifts, undo_repeats};
 pub use schedule::run_jobs;
 pub use sweep::sweep_due;
+pub use violations::write_violations;
 pub use watch::watch_gate;
 pub use work::JobOptions;

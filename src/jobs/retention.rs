@@ -7,14 +7,15 @@ const DAY_MS: i64 = 86_400_000;
 const KEPT_DAYS: i64 = 90;
 const NOTICES_KEPT_DAYS: i64 = 400;
 const DECISIONS_KEPT_MS: i64 = 7 * DAY_MS;
+const VIOLATIONS_KEPT_MS: i64 = 90 * DAY_MS;
 const CHUNK: usize = 1_000;
 /// How much longer than the horizon a row stays: an event may name a time minutes ahead, calls wait, clocks differ.
 const MARGIN_MS: i64 = 3_600_000;
 
 /// Archives reservations resolved before the horizon, and drops old job runs, settled comparisons, repeats of past
-/// epochs, batch rows that later batches prove, days of decisions, quota notices, damages, ended leases and pushed
-/// loads. Each chunk is a short transaction, and a step that fails does not stop the next. Returns the outcome in
-/// words.
+/// epochs, batch rows that later batches prove, days of decisions, violations, quota notices, damages, ended leases and
+/// pushed loads. Each chunk is a short transaction, and a step that fails does not stop the next. Returns the outcome
+/// in words.
 pub(super) async fn clear(
     now_ms: i64,
     longest_late_ms: i64,
@@ -24,6 +25,7 @@ pub(super) async fn clear(
     let resolved_before_ms = resolved_before_ms(now_ms, horizon_days);
     // An expired reservation stays for as long as it may be consumed late.
     let expired_before_ms = resolved_before_ms.min(now_ms.saturating_sub(longest_late_ms)).max(0);
+    let violations_before_ms = now_ms.saturating_sub(VIOLATIONS_KEPT_MS).max(0);
     let decisions_before_ms = now_ms.saturating_sub(DECISIONS_KEPT_MS).max(0);
     let archived = ledger.archive_reservations(resolved_before_ms, expired_before_ms, CHUNK).await;
     let steps = [
@@ -35,6 +37,7 @@ pub(super) async fn clear(
         ("leases dropped", ledger.drop_leases().await),
         ("pushed loads dropped", ledger.drop_pushed_loads().await),
         ("days of decisions dropped", ledger.drop_decisions(decisions_before_ms).await),
+        ("minutes of violations dropped", ledger.drop_violations(violations_before_ms, CHUNK).await),
         ("quota notices dropped", ledger.drop_quota_notices(NOTICES_KEPT_DAYS, CHUNK).await),
         ("damages dropped", ledger.drop_damages(KEPT_DAYS).await),
     ];

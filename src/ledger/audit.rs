@@ -5,12 +5,14 @@ use diesel::prelude::*;
 use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use serde_json::Value;
+use futures::FutureExt;
+use serde_json::{Value, json};
 
 use super::columns::{Milliseconds, Unsigned};
 use super::functions::split_part;
 use super::schema::audit_log;
-use super::{Ledger, LedgerError, instant, number};
+use super::{BEGIN, Ledger, LedgerError, instant, number};
+use crate::domain::ids::TenantId;
 
 /// Records a change; `object` is its kind and id.
 pub(crate) async fn note(
@@ -116,6 +118,21 @@ impl Row {
 }
 
 impl Ledger {
+    /// Records who lifts a ban that a limit has placed; the gate alone has it.
+    pub async fn note_ban_lifted(
+        &self,
+        actor: &str,
+        tenant: &TenantId,
+        ban: &str,
+    ) -> Result<(), LedgerError> {
+        let (actor, object, tenant) = (actor.to_owned(), format!("ban {ban}"), tenant.to_string());
+        self.transact(BEGIN, move |connection| {
+            async move { note(connection, &actor, "delete", &object, json!({ "tenant": tenant })).await }
+                .boxed()
+        })
+        .await
+    }
+
     /// Changes before the number `after`, newest first, at most `limit`. Changes of policy come with the definitions
     /// before and after them.
     pub async fn audit(

@@ -83,6 +83,7 @@ pub mod subjects;
 mod top;
 pub mod usage;
 mod verify;
+mod violations;
 
 use std::sync::Arc;
 
@@ -139,6 +140,7 @@ pub use statements::{IssuedStatement, ListedStatement};
 pub use top::{Ranked, TopQuery};
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
+pub use violations::{MinuteOfViolations, ViolationCursor, ViolationFilter};
 
 /// The ledger: a handle that is cheap to clone and share.
 #[derive(Clone)]

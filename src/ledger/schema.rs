@@ -707,6 +707,20 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    violations (id) {
+        id -> Uuid,
+        minute -> Timestamptz,
+        tenant -> Text,
+        limit_id -> Text,
+        subject_kind -> Text,
+        subject_hash -> Text,
+        counted -> Int8,
+        bans -> Int8,
+        under_ban -> Int8,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     api_keys,
     audit_log,
@@ -759,4 +773,5 @@ diesel::allow_tables_to_appear_in_same_query!(
     tenants,
     untold_capacities,
     usage_hourly,
+    violations,
 );

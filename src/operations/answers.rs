@@ -13,10 +13,11 @@ use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
 
+pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
-    AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, QuotaNotice, Ranked,
-    Reconciliation, Revenue, StoredEntry, StoredGrant, UsageFigures,
+    AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
+    QuotaNotice, Ranked, Reconciliation, Revenue, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
@@ -167,6 +168,8 @@ pub enum Cause {
     Reserved,
     /// The last call, which was too short a time ago.
     Interval,
+    /// A ban that the limit has placed.
+    Banned,
 }
 
 impl Cause {
@@ -176,6 +179,7 @@ impl Cause {
             Self::Consumed => "consumed",
             Self::Reserved => "reserved",
             Self::Interval => "interval",
+            Self::Banned => "banned",
         }
     }
 }
@@ -251,7 +255,7 @@ pub enum RefusalCode {
     ExceedsPlan,
     /// Only a grant helps.
     BalanceExhausted,
-    /// An admin has banned the tenant or a subject of the call.
+    /// An admin or a limit has banned the tenant or a subject of the call.
     Banned,
     /// Waiting helps (class quota).
     QuotaExceeded,

@@ -7,6 +7,7 @@ use crate::domain::counter::{Counter, need};
 use crate::domain::ids::Subject;
 use crate::domain::plan::{MEASURED, QuotaMode};
 use crate::domain::policy::Resolved;
+use crate::domain::punishment::Conduct;
 use crate::gate::CounterReading;
 
 /// The status of a limit or quota.
@@ -36,6 +37,8 @@ pub struct LimitStatus {
     pub would_refuse: bool,
     /// Whether its figures are kept from the caller: they are those of all tenants together.
     pub is_hidden: bool,
+    /// What it remembers of whom it counts, where it has a punishment.
+    pub conduct: Conduct,
 }
 
 /// Whether this capacity of the gate has room for more than is ever used, because its quota only measures. One that has
@@ -74,6 +77,7 @@ impl LimitStatus {
             is_exceeded: false,
             would_refuse: reading.would_refuse,
             is_hidden: counter.is_global(),
+            conduct: reading.conduct,
             counter,
         };
         status.with(0)
@@ -105,6 +109,11 @@ impl LimitStatus {
         !self.counter.is_interval()
             && used > 0
             && used * 100 >= capacity * i128::from(self.counter.near_percent())
+    }
+
+    /// How long the ban lasts under which the call stands, or which it has placed, in ms.
+    pub fn ban_left_ms(&self) -> Option<i64> {
+        self.conduct.ban_ends_at_ms().map(|until_ms| until_ms.saturating_sub(self.as_of_ms).max(0))
     }
 
     /// The length of its window; for a bucket, the time until it is full again.

@@ -1,8 +1,8 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`,
-//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`, `load`.
+//! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `preparation`, `memory`,
+//! `limit_bans`, `grants`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`, `load`.
 
 pub mod answers;
 mod boundaries;
@@ -16,6 +16,7 @@ mod grants;
 mod instance;
 mod jobs;
 mod keys;
+mod limit_bans;
 mod limit_status;
 mod load;
 mod load_level;
@@ -31,6 +32,7 @@ mod reads;
 mod reconcile;
 pub mod requests;
 mod statements;
+mod violations;
 
 use std::sync::Arc;
 
@@ -42,6 +44,7 @@ pub use error::{Answer, FieldError, OperationError};
 pub use grants::GrantVerbs;
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
+pub use limit_bans::{LimitBans, ListedBan};
 pub use load::Load;
 pub use memory::{
     AnchorCheck, FollowedGrants, KeyFilters, Losses, Memory, MemoryCheck, NextPeriods, RestoredHolds,
@@ -56,6 +59,7 @@ pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;
+pub use violations::Violations;
 
 use self::core::Core;
 use crate::clock::Clock;
@@ -77,6 +81,10 @@ pub struct Operations {
     pub calls: Calls,
     /// What decisions are explained by.
     pub decisions: Arc<Decisions>,
+    /// Refused calls that limits with a punishment have counted.
+    pub violations: Arc<Violations>,
+    /// Bans that limits have placed.
+    pub limit_bans: LimitBans,
     /// Policy as resources.
     pub policy: Arc<PolicyVerbs>,
     /// API keys.
@@ -151,6 +159,7 @@ impl Operations {
         let preparation = Preparation::new(core.clone(), ids.clone(), options.deny_without_limit);
         let preparation = Arc::new(preparation);
         let decisions = Arc::new(Decisions::new(core.clone(), &options));
+        let violations = Arc::new(Violations::new(core.clone()));
         let policy = Arc::new(PolicyVerbs::new(core.clone(), decisions.clone(), &options));
         let memory = Arc::new(Memory::new(core.clone(), options.keyed_memory_ms));
         let parked_max = options.parked_calls_max;
@@ -162,10 +171,12 @@ impl Operations {
                 preparation,
                 memory.clone(),
                 outage.clone(),
-                decisions.clone(),
+                (decisions.clone(), violations.clone()),
                 &options,
             ),
             decisions,
+            violations,
+            limit_bans: LimitBans::new(core.clone(), policy.clone(), memory.clone()),
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),

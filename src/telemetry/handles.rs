@@ -72,34 +72,67 @@ pub(super) fn refusals(registry: &mut Registry) -> Refusals {
     family
 }
 
-/// How many shadow limits are counted by their own ids. The others are counted together.
-const SHADOW_LIMITS_MAX: usize = 200;
+/// How many limits a metric counts by their own ids. The others are counted together.
+const LIMITS_MAX: usize = 200;
 /// Their label; no limit's id has a parenthesis.
 const OTHERS: &str = "(others)";
 
-/// Work that shadow limits would have refused, by limit.
-pub(super) struct ShadowRefusals {
+/// What is counted by limit.
+pub(super) struct ByLimit {
     family: Family<[(&'static str, String); 1], Counter>,
     named: Mutex<BTreeSet<String>>,
 }
 
-impl ShadowRefusals {
+impl ByLimit {
     /// None yet.
-    pub(super) fn new(registry: &mut Registry) -> Self {
+    pub(super) fn new(registry: &mut Registry, name: &str, help: &str) -> Self {
         let family = Family::default();
-        let help = "Work that was let through and that a shadow limit would have refused";
-        registry.register("limits_shadow_refused", help, Family::clone(&family));
+        registry.register(name, help, Family::clone(&family));
         Self { family, named: Mutex::default() }
     }
 
     /// Counts one of this limit.
     pub(super) fn count(&self, limit: &str) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = named.len() < SHADOW_LIMITS_MAX;
+        let has_room = named.len() < LIMITS_MAX;
         let is_named = named.contains(limit) || (has_room && named.insert(limit.to_owned()));
         drop(named);
         let label = if is_named { limit } else { OTHERS };
         self.family.get_or_create(&[("limit", label.to_owned())]).inc();
+    }
+}
+
+/// Work that shadow limits would have refused.
+pub(super) fn shadow_refusals(registry: &mut Registry) -> ByLimit {
+    let help = "Work that was let through and that a shadow limit would have refused";
+    ByLimit::new(registry, "limits_shadow_refused", help)
+}
+
+/// What limits with a punishment have counted and done.
+pub(super) struct Punishments {
+    pub(super) violations: ByLimit,
+    pub(super) bans: ByLimit,
+    pub(super) under_ban: ByLimit,
+    pub(super) dropped: Counter,
+}
+
+impl Punishments {
+    /// None yet.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        Self {
+            violations: ByLimit::new(registry, "limits_violated", "Refused calls that a limit has counted"),
+            bans: ByLimit::new(registry, "limits_banned", "Bans that a limit has placed"),
+            under_ban: ByLimit::new(
+                registry,
+                "limits_under_ban",
+                "Calls refused because a limit has placed a ban",
+            ),
+            dropped: counter(
+                registry,
+                "violations_dropped",
+                "Violations that were not written to the ledger",
+            ),
+        }
     }
 }
 

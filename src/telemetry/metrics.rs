@@ -30,7 +30,8 @@ struct Handles {
     registry: Registry,
     decisions: Vec<Cells<Outcome, Counter>>,
     refusals: Refusals,
-    shadow_refusals: ShadowRefusals,
+    shadow_refusals: ByLimit,
+    punishments: Punishments,
     gate_calls: Cells<Script, Histogram>,
     http_requests: Requests,
     booking: Booking,
@@ -88,7 +89,8 @@ impl Metrics {
         Self(Arc::new(Handles {
             decisions: decisions(&mut registry),
             refusals: refusals(&mut registry),
-            shadow_refusals: ShadowRefusals::new(&mut registry),
+            shadow_refusals: shadow_refusals(&mut registry),
+            punishments: Punishments::new(&mut registry),
             gate_calls: histograms(
                 &mut registry,
                 "gate_call",
@@ -179,6 +181,25 @@ impl Metrics {
     pub fn limit_refused(&self, algorithm: &'static str, cause: &'static str, code: &'static str) {
         let labels = [("algorithm", algorithm), ("cause", cause), ("code", code)];
         self.0.refusals.get_or_create(&labels).inc();
+    }
+
+    /// Counts a call to a limit of this id that punishes: a violation, also one that has placed a ban, or a call that
+    /// is refused because of a ban.
+    pub fn limit_punished(&self, limit: &str, is_violation: bool, is_ban: bool) {
+        let Punishments { violations, bans, under_ban, .. } = &self.0.punishments;
+        match (is_violation, is_ban) {
+            (true, true) => {
+                violations.count(limit);
+                bans.count(limit);
+            }
+            (true, false) => violations.count(limit),
+            (false, _) => under_ban.count(limit),
+        }
+    }
+
+    /// Counts violations that were not summed up for the ledger.
+    pub fn violations_dropped(&self, count: u64) {
+        self.0.punishments.dropped.inc_by(count);
     }
 
     /// Counts work that a shadow limit of this id would have refused.

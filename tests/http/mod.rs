@@ -48,6 +48,7 @@ mod policy_file;
 mod precedence;
 mod price_changes;
 mod proxies;
+mod punishments;
 mod quota_modes;
 mod ratelimit;
 mod recurring_grants;

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use tollgate::domain::decision::{DecidedCall, DecidedReservation, DecidedSubject, Decision};
+use tollgate::domain::ids::LimitId;
 use tollgate::domain::reservation::ReservationState;
-use tollgate::ledger::{LedgerError, VerifyOptions, verify};
+use tollgate::ledger::{LedgerError, MinuteOfViolations, VerifyOptions, ViolationFilter, verify};
 use uuid::Uuid;
 
 use crate::ledger::events::{HOUR_MS, Work, partition, tenant};
@@ -103,6 +104,55 @@ async fn decisions_are_stored_once_by_day_and_go_by_whole_days() -> Result<(), L
     assert_eq!(rows(&database, days).await, ["2 2"]);
     assert_eq!(ledger.drop_decisions(HOUR_MS + 2 * DAY_MS).await?, 0);
     assert_eq!(ledger.decision(decisions[1].id).await?, None);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn minutes_of_violations_are_stored_once_and_go_by_their_age() -> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let of_minute = |number: i64, violations| {
+        let minute = MinuteOfViolations {
+            minute_ms: HOUR_MS + number * 60_000,
+            tenant: tenant("acme"),
+            limit: LimitId::parse("day").unwrap(),
+            subject: Some(("user".into(), "abcdefghijkl".into())),
+            violations,
+            bans: 1,
+            under_ban: 0,
+        };
+        (Uuid::from_u128(u128::from(number.unsigned_abs())), minute)
+    };
+    ledger.add_violations(&[of_minute(1, 3), of_minute(2, 4)]).await?;
+    // The same again, later figures, and one that arrives after these.
+    for violations in [3, 7, 5] {
+        ledger.add_violations(&[of_minute(1, violations)]).await?;
+    }
+    // Another instance has a row of its own.
+    ledger.add_violations(&[(Uuid::from_u128(99), of_minute(2, 6).1)]).await?;
+    let listed = async |filter: &ViolationFilter| -> Result<Vec<_>, LedgerError> {
+        let found = ledger.violations(filter, None, 10).await?;
+        Ok(found.iter().map(|row| (row.minute_ms - HOUR_MS, row.violations, row.bans)).collect())
+    };
+    let all = ViolationFilter::default();
+    assert_eq!(listed(&all).await?, [(120_000, 10, 2), (60_000, 7, 1)]);
+    let first = ledger.violations(&all, None, 1).await?.remove(0);
+    let place = (first.minute_ms, "acme".into(), "day".into(), "user".into(), "abcdefghijkl".into());
+    assert_eq!(ledger.violations(&all, Some(&place), 10).await?.len(), 1);
+    let of_one =
+        ViolationFilter { from_ms: Some(HOUR_MS + 60_000), to_ms: Some(HOUR_MS + 120_000), ..all.clone() };
+    assert_eq!(listed(&of_one).await?, [(60_000, 7, 1)]);
+    let subject = |hash: &str| Some(("user".to_owned(), hash.to_owned()));
+    for (filter, count) in [
+        (ViolationFilter { subject: subject("abcdefghijkl"), ..all.clone() }, 2),
+        (ViolationFilter { subject: subject("abcdefghijkm"), ..all.clone() }, 0),
+        (ViolationFilter { tenant: Some(tenant("other")), ..all.clone() }, 0),
+        (ViolationFilter { limit: LimitId::parse("day").ok(), ..all.clone() }, 2),
+    ] {
+        assert_eq!(listed(&filter).await?.len(), count, "{filter:?}");
+    }
+    assert_eq!(ledger.drop_violations(HOUR_MS + 120_000, 1).await?, 1);
+    assert_eq!(listed(&all).await?, [(120_000, 10, 2)]);
+    assert_eq!(rows(&database, "SELECT count(*) FROM violations").await, ["2"]);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate::domain::ids::{Partition, ReservationIds, TenantId};
+use tollgate::domain::ids::{Epoch, Partition, ReservationIds, TenantId};
 use tollgate::domain::reservation::{CounterField, SubjectHash};
 use tollgate::gate::keys::Keys;
 
@@ -82,7 +82,8 @@ fn lua_and_rust_build_the_same_keys() {
     let all: String = texts.chain(first.into_iter().chain(rest).map(|(_, text)| text.clone())).collect();
     let calls = "local prefix = key_prefix()\nreturn { prefix, due_key(prefix, 1700000060000), reservation_key(prefix, ARGV[1]), \
         tenant_key(prefix, ARGV[2]), subject_key(prefix, ARGV[2], ARGV[3]), known_subjects_key(tenant_key(prefix, ARGV[2])), \
-        log_key(subject_key(prefix, ARGV[2], ARGV[3]), ARGV[4]) }";
+        log_key(subject_key(prefix, ARGV[2], ARGV[3]), ARGV[4]), \
+        bans_key(subject_key(prefix, ARGV[2], ARGV[3]), 1, '7') }";
     let script = format!("#!lua\n{all}{calls}");
     let meta = keys.meta(partition);
     let words = ["EVAL", &script, "1", &meta, &id.to_hex(), tenant.as_str(), hash.as_str(), field.as_str()];
@@ -95,6 +96,7 @@ fn lua_and_rust_build_the_same_keys() {
         keys.subject(partition, &tenant, hash),
         keys.known_subjects(partition, &tenant),
         keys.log(partition, &tenant, Some(hash), field),
+        keys.bans(partition, Epoch(7), &tenant),
     ];
     assert_eq!(answer, expected);
     assert_eq!(built.len(), expected.len(), "an include that this test does not hold");

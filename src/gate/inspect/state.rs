@@ -103,7 +103,7 @@ fn new_counter(reader: &mut Reader<'_>) -> Result<String, Undecodable> {
 }
 
 /// The fields after the header: a counter's cell under its eight characters; under `q` and these a quota's capacity,
-/// under `r` and these who set the counter last.
+/// under `r` and these who set the counter last, under `v` and these the violations that its limit remembers.
 pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
     let shown = fields.iter().filter(|(name, _)| name != "h");
     let row = |(name, value): &(String, Vec<u8>)| {
@@ -111,6 +111,7 @@ pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
             (8, _) => cell(value),
             (9, Some(b'q')) => capacity(value),
             (9, Some(b'r')) => told(value),
+            (9, Some(b'v')) => conduct(value),
             _ => Err(Undecodable("no field of a state")),
         };
         (name.clone(), read.unwrap_or_else(|Undecodable(reason)| format!("cannot be decoded: {reason}")))
@@ -139,6 +140,23 @@ fn told(bytes: &[u8]) -> Result<String, Undecodable> {
     let checkpoint = uuid::Uuid::from_bytes(reader.array()?);
     let by = if checkpoint.is_nil() { "the ledger".to_owned() } else { format!("checkpoint {checkpoint}") };
     Ok(format!("set by {by} at sequence {sequence}"))
+}
+
+fn conduct(bytes: &[u8]) -> Result<String, Undecodable> {
+    let mut reader = Reader::new(bytes);
+    let (since, violations) = (instant(reader.i64()?), reader.i64()?);
+    let (until, bans) = (instant(reader.i64()?), reader.i64()?);
+    Ok(format!("violations {violations} since {since}, bans {bans}, the last one until {until}"))
+}
+
+/// Bans that limits have placed, each with its end.
+pub(super) fn ban_rows(members: &Value) -> Result<Rows, Undecodable> {
+    let Value::Array(members) = members else { return Err(Undecodable("a list of bans")) };
+    let row = |pair: &[Value]| {
+        let until_ms: i64 = text(&pair[1])?.parse().map_err(|_| Undecodable("a ban's end"))?;
+        Ok((text(&pair[0])?.to_owned(), format!("until {}", instant(until_ms))))
+    };
+    members.chunks_exact(2).map(row).collect()
 }
 
 /// A log: its sums, then its entries, each with when it was made.

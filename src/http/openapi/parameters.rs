@@ -8,7 +8,7 @@ use super::super::admin_audit;
 use super::super::routes::Route;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::ids::{
-    BanId, LimitId, LoadName, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
+    LimitId, LoadName, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
 };
 use crate::domain::instant::Instant;
 use crate::domain::reservation::ReservationState;
@@ -17,6 +17,8 @@ use crate::domain::reservation::ReservationState;
 const KEY: &str = r#"^([!#-~][ -~]{0,254}|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#;
 const ETAG: &str = r#"^(\*|"[0-9]{1,19}")$"#;
 const CURSOR: &str = "^[A-Za-z0-9_-]{1,2048}$";
+/// As an admin names it, or a limit, whose names have a `~`.
+const BAN_ID: &str = "^[A-Za-z0-9][A-Za-z0-9_.:~-]{0,159}$";
 const KEY_ID: &str = "^[A-Za-z0-9]{1,128}$";
 
 /// Says of every parameter of the call what it may be.
@@ -58,6 +60,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
             let words = "(meter|subject|operation|tenant|plan)";
             text().pattern(Some(format!("^{words}(,{words}){{0,4}}$"))).into()
         }
+        "placed_by" => text().enum_values(Some(["admin", "limit"])).into(),
         "by" => text().enum_values(Some(["tenant", "subject", "operation", "plan"])).into(),
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
@@ -84,7 +87,7 @@ fn id(pattern: &str) -> Option<RefOr<Schema>> {
         "cost_defaults" => text().enum_values(Some([CostDefaults::ID])).into(),
         "plans" => PlanId::schema(),
         "limits" => LimitId::schema(),
-        "bans" => BanId::schema(),
+        "bans" => text().pattern(Some(BAN_ID)).into(),
         "overrides" => OverrideId::schema(),
         "keys" => text().pattern(Some(KEY_ID)).into(),
         _ => return None,

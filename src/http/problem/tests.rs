@@ -14,6 +14,7 @@ use crate::domain::limit::{Class, Kind};
 use crate::domain::load::LoadLevel;
 use crate::domain::period::Window;
 use crate::domain::plan::QuotaMode;
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit};
@@ -80,6 +81,7 @@ fn limit() -> LimitStatus {
         is_exceeded: false,
         would_refuse: false,
         is_hidden: false,
+        conduct: Conduct::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::warnings::limits_and_warnings;
+use super::warnings::{conduct_warnings, limits_and_warnings};
 use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
@@ -50,8 +50,8 @@ pub(in crate::http) struct CheckAnswer {
     /// What refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
-    /// Near limits, limits that are exceeded and do not refuse, and shadow limits that would have refused; absent where
-    /// there are none.
+    /// Near limits, limits that are exceeded and do not refuse, shadow limits that would have refused, and limits that
+    /// remember refused calls; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<WarningAnswer>,
 }
@@ -86,6 +86,9 @@ impl From<&Checked> for CheckAnswer {
         // Warnings are new only with what is newly counted.
         if checked.replayed || !checked.allowed {
             warnings.clear();
+        }
+        if !checked.allowed {
+            warnings.extend(conduct_warnings(&checked.limits));
         }
         let refused_by: Vec<_> = checked.refused_by.iter().map(RefusedBy::from).collect();
         let longest = refused_by.iter().max_by_key(|one| one.retry_after_ms.unwrap_or(i64::MAX));

@@ -1,12 +1,14 @@
-//! Warnings of limits: near their capacity, beyond it, or in shadow.
+//! Warnings: what is worth knowing of limits and changes nothing.
 
 use super::{LimitAnswer, WarningAnswer};
 use crate::operations::answers::LimitStatus;
 
-/// Limits, and a warning for each that is beyond its capacity or has come near it.
-pub(super) fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+/// Limits, and warnings of those that are beyond their capacity or have come near it, or remember refused calls.
+pub(in crate::http) fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
     let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
-    let warnings = limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
+    let mut warnings: Vec<_> =
+        limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
+    warnings.extend(conduct_warnings(all));
     (limits, warnings)
 }
 
@@ -37,4 +39,12 @@ fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAn
     };
     let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
     status.would_refuse.then_some(warning)
+}
+
+/// Warnings of limits that remember refused calls of whom they count, and ban or are about to.
+pub(in crate::http) fn conduct_warnings(all: &[LimitStatus]) -> impl Iterator<Item = WarningAnswer> {
+    all.iter().filter_map(|status| {
+        let (code, detail) = status.conduct.warning(status.counter.punishment()?)?;
+        Some(WarningAnswer { code, limit: Some(status.counter.name()), detail })
+    })
 }

@@ -86,6 +86,7 @@ impl Calls {
         for one in refused.refused_by {
             let algorithm = one.limit.counter.algorithm();
             self.core.metrics.limit_refused(algorithm, one.cause.as_str(), refused.code.as_str());
+            self.violations.note(refused.tenant, &one.limit);
         }
     }
 

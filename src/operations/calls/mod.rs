@@ -32,6 +32,7 @@ use crate::operations::options::OperationsOptions;
 use crate::operations::outage::Outage;
 use crate::operations::policy::PolicyVerbs;
 use crate::operations::preparation::Preparation;
+use crate::operations::violations::Violations;
 
 /// The detail for a caller whose last try failed.
 const KEPT_CHANGING: &str = "its state kept changing under this call; repeat it";
@@ -44,6 +45,7 @@ pub struct Calls {
     memory: Arc<Memory>,
     outage: Arc<Outage>,
     decisions: Arc<Decisions>,
+    violations: Arc<Violations>,
     log: DecisionLog,
     /// Whether anything new may be admitted now.
     pub admission: Admission,
@@ -57,11 +59,11 @@ impl Calls {
         preparation: Arc<Preparation>,
         memory: Arc<Memory>,
         outage: Arc<Outage>,
-        decisions: Arc<Decisions>,
+        (decisions, violations): (Arc<Decisions>, Arc<Violations>),
         options: &OperationsOptions,
     ) -> Self {
         let admission = Admission::new(core.clone(), options);
         let log = DecisionLog::new(options.decision_log, &options.secret);
-        Self { core, policy, preparation, memory, outage, decisions, log, admission }
+        Self { core, policy, preparation, memory, outage, decisions, violations, log, admission }
     }
 }

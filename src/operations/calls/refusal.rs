@@ -57,7 +57,8 @@ pub(in crate::operations) fn refusal(
         let before = asked.before.get(*index).copied().unwrap_or_default();
         let need = |units: i64| limit.counter.parameters.need(units, false).saturating_add(before.get());
         let [needed, least] = [all, least].map(|units| Units::new(need(units)).unwrap_or(Units::MAX));
-        if asked.best_effort && least <= limit.remaining {
+        let is_banned = limit.conduct.is_banned();
+        if asked.best_effort && least <= limit.remaining && !is_banned {
             continue;
         }
         // Each may fit alone, and all of them together never.
@@ -66,7 +67,9 @@ pub(in crate::operations) fn refusal(
         let wait_ms = wait_ms.or_else(|| limit.counter.fits_without_load(least).then_some(CALM_MS));
         let (one, code) = refused_by_one(limit.clone(), (needed, least), wait_ms);
         let of_lines = limit.counter.lines.iter().map(|(line, _)| usize::from(*line));
-        let refused_parts: Vec<_> = if asked.best_effort { of_lines.collect() } else { vec![0] };
+        // A ban stops the call as a whole.
+        let in_parts = asked.best_effort && !is_banned;
+        let refused_parts: Vec<_> = if in_parts { of_lines.collect() } else { vec![0] };
         for number in refused_parts {
             let part = parts.entry(number).or_insert((code, None));
             *part = (part.0.min(code), part.1.max(one.retry_after_ms));
@@ -77,6 +80,9 @@ pub(in crate::operations) fn refusal(
     let (code, retry_after_ms) = parts
         .min_by_key(|(code, wait_ms)| (!waiting_helps(*code), *wait_ms))
         .unwrap_or((RefusalCode::RateLimited, None));
+    // A caller that this refusal bans waits for the ban, also where room comes sooner.
+    let ban_left_ms = limits.iter().filter_map(LimitStatus::ban_left_ms).max();
+    let retry_after_ms = retry_after_ms.map(|wait_ms| wait_ms.max(ban_left_ms.unwrap_or_default()));
     let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
     Refusal {
         code,
@@ -104,9 +110,11 @@ fn refused_by_one(
     let room = |reserved: i64| limit.counter.parameters.room(consumed, reserved, capacity);
     // What has less left than its figures say refuses by more than these.
     let held_only = reserved > 0 && least.get() <= room(0) && limit.remaining.get() == room(reserved).max(0);
+    let ban_left_ms = limit.ban_left_ms();
     let needs_grant = limit.counter.quota_mode().is_some_and(QuotaMode::needs_grant) && !held_only;
     let wait_ms = wait_ms.filter(|_| !needs_grant);
     let code = match (wait_ms, limit.counter.class) {
+        _ if limit.conduct.is_banned() => RefusalCode::Banned,
         _ if needs_grant => RefusalCode::BalanceExhausted,
         (None, _) => RefusalCode::ExceedsPlan,
         (Some(_), Class::Rate) => RefusalCode::RateLimited,
@@ -114,16 +122,18 @@ fn refused_by_one(
     };
     let refused = RefusedLimit {
         cause: match (limit.counter.is_interval(), held_only) {
+            _ if limit.conduct.is_banned() => Cause::Banned,
             (true, _) => Cause::Interval,
             (false, true) => Cause::Reserved,
             (false, false) => Cause::Consumed,
         },
         needed,
         shortfall: needed.saturating_sub(limit.remaining),
-        retry_after_ms: wait_ms,
+        retry_after_ms: wait_ms.map(|wait_ms| wait_ms.max(ban_left_ms.unwrap_or_default())),
         message: limit
             .counter
             .message()
+            .filter(|_| !limit.conduct.is_banned())
             .map_or_else(|| message(&limit, needed, held_only, wait_ms), str::to_owned),
         limit,
     };
@@ -134,6 +144,15 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
     let write = |units: Units| units.to_amount(limit.counter.decimals);
     let (name, span) = (limit.counter.name(), limit.counter.span());
     let (needs, left, capacity) = (write(needed), write(limit.remaining), write(limit.capacity));
+    if limit.conduct.is_banned() {
+        let until = rfc3339(limit.conduct.banned_until_ms);
+        return match &limit.subject {
+            Some(subject) => {
+                format!("{name} has banned this {} until {until}: it was refused too often", subject.kind)
+            }
+            None => format!("{name} has banned this tenant until {until}: it was refused too often"),
+        };
+    }
     let Some(wait_ms) = wait_ms else {
         return match limit.counter.quota_mode().is_some_and(QuotaMode::needs_grant) {
             true => format!("{name} needs {needs} and has {left} of {capacity} left; only a grant helps"),

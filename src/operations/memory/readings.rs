@@ -8,6 +8,7 @@ use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
+use crate::domain::punishment::Conduct;
 use crate::domain::reservation::{COUNTERS_MAX, SubjectHash};
 use crate::gate::{
     CheckAsk, CheckOutcome, CounterReading, GateError, PeekCall, PeekedCounters, RestoredCounter,
@@ -116,5 +117,6 @@ fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading
         next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
         current: true,
         would_refuse: false,
+        conduct: Conduct::default(),
     }
 }

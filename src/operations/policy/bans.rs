@@ -7,7 +7,7 @@ use super::items::Items;
 use crate::domain::ids::{BanId, TenantId};
 use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::requests::BansRequest;
+use crate::operations::requests::Page;
 
 const BANS: Items = Items { field: "bans", item: "ban" };
 
@@ -28,8 +28,12 @@ impl PolicyVerbs {
         self.delete_item(BANS, tenant, id, actor).await
     }
 
-    /// The bans of one tenant, or of the tenants of a page.
-    pub async fn list_bans(&self, request: BansRequest) -> Answer<Rows<Value>> {
-        self.list_items(BANS, request.tenant.as_ref(), request.page, |_| true).await
+    /// The bans that admins have placed, of one tenant, or of the tenants of a page.
+    pub(in crate::operations) async fn list_bans(
+        &self,
+        tenant: Option<&TenantId>,
+        page: Page,
+    ) -> Answer<Rows<Value>> {
+        self.list_items(BANS, tenant, page, |_| true).await
     }
 }

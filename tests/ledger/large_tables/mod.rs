@@ -18,7 +18,7 @@ use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
     ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UsageQuery,
+    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UsageQuery, ViolationFilter,
 };
 use uuid::Uuid;
 
@@ -56,6 +56,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "insert_key",
             "revoke_key",
             "note_time_accepted",
+            "note_ban_lifted",
             "discard_quarantined",
             "parked_conflict",
             "settle_conflict",
@@ -68,6 +69,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
         "a job works through many, page by page",
         &[
             "copy_decisions",
+            "add_violations",
+            "drop_violations",
             "drop_damages",
             "drop_decisions",
             "drop_job_runs",
@@ -358,6 +361,20 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
 }
 
+/// What the list of violations asks.
+async fn violations(ledger: &Ledger, plans: &mut Plans) {
+    let of_one = ViolationFilter { tenant: Some(tenant("tenant-7")), ..ViolationFilter::default() };
+    for filter in [ViolationFilter::default(), of_one] {
+        let first = plans.of("violations", ledger.violations(&filter, None, 50)).await;
+        assert_eq!(first.len(), 50);
+        let last = first.last().map(|last| {
+            let (kind, hash) = last.subject.clone().unwrap_or_default();
+            (last.minute_ms, last.tenant.to_string(), last.limit.to_string(), kind, hash)
+        });
+        plans.of("violations", ledger.violations(&filter, last.as_ref(), 50)).await;
+    }
+}
+
 /// What reports read of balances and usage, over all tenants and of one.
 async fn reports(ledger: &Ledger, plans: &mut Plans) {
     let acme = tenant("acme");
@@ -413,6 +430,7 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
     let last = first.last().map(|last| (last.raised_at, last.meter.clone(), last.percent));
     assert_eq!(first.len(), 50);
     plans.of("quota_notices", ledger.quota_notices(&of_one, last.as_ref(), 50)).await;
+    violations(ledger, plans).await;
     for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
         let top = TopQuery {
             meter: meter("ocr.page"),

@@ -76,6 +76,11 @@ pub fn fill(of: Partition) -> String {
              SELECT 'tenant-' || i % 1000, 'ocr.page', to_timestamp({period}) - (i / 1000) * interval '1 day', to_timestamp({hour}), 80, 8, 10, \
                  to_timestamp({hour}) - (i / 1000) * interval '1 day' FROM generate_series(1, 100000) i"
         ),
+        format!(
+            "INSERT INTO violations (id, minute, tenant, limit_id, subject_kind, subject_hash, counted, bans, under_ban) \
+             SELECT gen_random_uuid(), to_timestamp({hour}) - (i / 1000) * interval '1 minute', 'tenant-' || i % 1000, 'day', 'user', \
+                 'abcdefghijkl', 1, 0, 0 FROM generate_series(1, 100000) i"
+        ),
         "SELECT ensure_decisions_day('2026-03-09'), ensure_decisions_day('2026-03-10')".into(),
         "INSERT INTO decisions (tenant, id, at, call, outcome, dry_run, degraded, policy_version, subjects, lines, limits) \
              SELECT 'acme', gen_random_uuid(), '2026-03-09T00:00:00Z'::timestamptz + i * interval '2 s', 'check', 'admitted', false, \

@@ -1,0 +1,1 @@
+DELETE FROM violations WHERE id IN (SELECT id FROM violations WHERE minute < $2::timestamptz ORDER BY minute LIMIT $1)

@@ -1,0 +1,178 @@
+//! Bans that limits have placed. The gate alone has them: they are read and lifted there. Their list has those of
+//! admins too.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::domain::ids::TenantId;
+use crate::gate::LimitBan;
+use crate::operations::answers::{PlacedBan, Rows};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::memory::Memory;
+use crate::operations::policy::PolicyVerbs;
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::{BansRequest, Page, PlacedBy};
+
+/// The detail for a caller whose last try failed.
+const KEPT_CHANGING: &str = "the gate's memory kept changing under this call; repeat it";
+
+/// A place in a list of bans: the end of the last one that was read (unix ms), and how many that end then were read.
+type Place = (Option<i64>, usize);
+
+/// A ban in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ListedBan {
+    /// An admin has placed it: its definition with its tenant.
+    OfAdmin(Value),
+    /// A limit has placed it.
+    OfLimit(TenantId, PlacedBan),
+}
+
+/// Lists bans, and lifts those that limits have placed.
+pub struct LimitBans {
+    core: Arc<Core>,
+    policy: Arc<PolicyVerbs>,
+    memory: Arc<Memory>,
+}
+
+impl LimitBans {
+    pub(super) fn new(core: Arc<Core>, policy: Arc<PolicyVerbs>, memory: Arc<Memory>) -> Self {
+        Self { core, policy, memory }
+    }
+
+    /// Bans: those of admins, by tenant and as they were placed; of one tenant then those of limits, those that end
+    /// last first.
+    pub async fn list(&self, request: BansRequest) -> Answer<Rows<ListedBan>> {
+        let BansRequest { tenant, placed_by, page } = request;
+        let Some(tenant) = tenant.clone().filter(|_| placed_by != Some(PlacedBy::Admin)) else {
+            return Ok(self.policy.list_bans(tenant.as_ref(), page).await?.map(ListedBan::OfAdmin));
+        };
+        let is_first = page.after.is_none() && placed_by.is_none();
+        let of_admins = match is_first {
+            true => self.policy.list_bans(Some(&tenant), Page::default()).await?.data,
+            false => Vec::new(),
+        };
+        let of_limits = self
+            .list_of_limits(&tenant, page)
+            .await?
+            .map(|placed| ListedBan::OfLimit(tenant.clone(), placed));
+        let data = of_admins.into_iter().map(ListedBan::OfAdmin).chain(of_limits.data).collect();
+        Ok(Rows { data, next: of_limits.next, as_of_ms: None })
+    }
+
+    /// A tenant's bans that limits have placed and that have not ended, those that end last first.
+    async fn list_of_limits(&self, tenant: &TenantId, page: Page) -> Answer<Rows<PlacedBan>> {
+        let place = page.after.as_deref().map_or(Ok((None, 0)), place)?;
+        let limit = page.rows_max();
+        let mut data = self.read(tenant, place, limit + 1).await?;
+        let has_more = data.len() > limit;
+        data.truncate(limit);
+        let next = has_more.then(|| next(&data, place)).flatten();
+        Ok(Rows { data, next, as_of_ms: None })
+    }
+
+    /// The ban of this name; an error where there is none, or it has ended.
+    pub async fn get(&self, tenant: &TenantId, ban: &LimitBan) -> Answer<PlacedBan> {
+        let count = usize::try_from(Page::ROWS_MAX).unwrap_or(1);
+        let mut place = (None, 0);
+        loop {
+            let found = self.read(tenant, place, count).await?;
+            if let Some(found) = found.iter().find(|placed| placed.ban == *ban) {
+                return Ok(found.clone());
+            }
+            if found.len() < count {
+                return Err(no_such_ban());
+            }
+            place = following(&found, place);
+        }
+    }
+
+    /// Lifts the ban of this name at the gate, so for every instance. The limit forgets what has led to it.
+    ///
+    /// Errors: there is none, or it has ended; the audit log cannot be written.
+    pub async fn lift(&self, tenant: &TenantId, ban: &LimitBan, actor: &str) -> Answer<()> {
+        self.get(tenant, ban).await?;
+        let entry = self.known(tenant).await?;
+        self.core.ledger.note_ban_lifted(actor, tenant, &ban.to_string()).await?;
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            let now = self.core.script_now();
+            match self.core.gate.lift_limit_ban(entry.partition, tenant, ban, now).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => return Err(no_such_ban()),
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Err(away.into());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
+        let found = self.core.policy.find_tenant(tenant).await?;
+        found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
+    }
+
+    async fn read(&self, tenant: &TenantId, place: Place, count: usize) -> Answer<Vec<PlacedBan>> {
+        let entry = self.known(tenant).await?;
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            let now = self.core.script_now();
+            match self.core.gate.limit_bans(entry.partition, tenant, place, count, now).await {
+                Ok(found) => return Ok(found),
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Err(away.into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn no_such_ban() -> OperationError {
+    OperationError::NotFound("there is no such ban, or it has ended".into())
+}
+
+/// The place after these bans, which begin at `before`.
+fn following(read: &[PlacedBan], before: Place) -> Place {
+    let last_ms = read.last().map(|last| last.until_ms);
+    let then = read.iter().rev().take_while(|placed| Some(placed.until_ms) == last_ms).count();
+    let goes_on = last_ms == before.0;
+    (last_ms, if goes_on { before.1 + then } else { then })
+}
+
+fn next(read: &[PlacedBan], before: Place) -> Option<String> {
+    let (last_ms, then) = following(read, before);
+    Some(format!("{} {then}", last_ms?))
+}
+
+fn place(text: &str) -> Answer<Place> {
+    let read = || {
+        let (last_ms, then) = text.split_once(' ')?;
+        Some((Some(last_ms.parse().ok()?), then.parse().ok()?))
+    };
+    read().ok_or_else(OperationError::bad_cursor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bans(ends: &[i64]) -> Vec<PlacedBan> {
+        let ban = LimitBan::parse("day~sAAbb01-_").unwrap();
+        ends.iter().map(|until_ms| PlacedBan { ban: ban.clone(), until_ms: *until_ms }).collect()
+    }
+
+    #[test]
+    fn the_place_after_a_page_says_how_many_of_its_last_end_were_read() {
+        assert_eq!(following(&bans(&[30, 20, 20]), (None, 0)), (Some(20), 2));
+        assert_eq!(following(&bans(&[20, 20]), (Some(20), 2)), (Some(20), 4));
+        assert_eq!(following(&bans(&[20, 10]), (Some(20), 4)), (Some(10), 1));
+        assert_eq!(place(&next(&bans(&[20, 20]), (None, 0)).unwrap()).unwrap(), (Some(20), 2));
+        assert!(place("20").is_err() && place("x 2").is_err());
+    }
+}
