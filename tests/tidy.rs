@@ -77,6 +77,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "decisions",
     "policy",
     "keys",
+    "estimates",
     "preparation",
     "memory",
     "grants",

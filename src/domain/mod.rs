@@ -16,6 +16,7 @@ pub mod currencies;
 pub mod decision;
 pub mod endpoint;
 pub mod entry;
+pub mod estimate;
 pub mod event;
 pub mod factor;
 pub mod field_error;

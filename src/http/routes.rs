@@ -97,6 +97,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/notices", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/estimates", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/{number}", Access::TenantRead),
@@ -186,6 +187,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reports::report_revenue)
         .service(tenants::list_reservations)
         .service(tenants::list_notices)
+        .service(tenants::list_estimates)
         .service(statements::draft_statement)
         .service(statements::list_statements)
         .service(statements::list_credit_notes)

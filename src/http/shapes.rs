@@ -2,9 +2,11 @@
 
 pub(super) mod check;
 pub(super) mod decision;
+mod estimates;
 mod notices;
 mod reports;
 mod statements;
+mod warnings;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,10 @@ use crate::domain::reservation::{BodyDetails, LineRule, LineUnits, Record, Reser
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
+use estimates::EstimateAnswer;
+use warnings::warning;
 
+pub(super) use estimates::EstimateRow;
 pub(super) use notices::NoticeRow;
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
@@ -130,6 +135,9 @@ pub(super) struct ReservedLineAnswer {
     /// Best effort: what was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requested: Option<String>,
+    /// Where what was asked for is an estimate: what it is made of. Absent in a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) estimate: Option<EstimateAnswer>,
 }
 
 /// The answer to a reserve.
@@ -154,6 +162,9 @@ pub(super) struct ReserveAnswer {
     pub(super) operation: Option<String>,
     /// What is held, by meter.
     pub(super) lines: Vec<ReservedLineAnswer>,
+    /// Whether a line is an estimate, because nothing said how much the work is; absent where none is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) estimated: bool,
     /// When it was made. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) created_at: Option<String>,
@@ -338,31 +349,6 @@ fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAns
     (limits, warnings)
 }
 
-fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
-    let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
-    if status.would_refuse {
-        return shadow_warning(limit, status);
-    }
-    let (code, detail) = if status.is_exceeded && status.counter.is_quota() {
-        ("overage", format!("more than {capacity} are used; what is beyond is counted as overage"))
-    } else if status.is_exceeded {
-        ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
-    } else if status.is_near() {
-        ("near_limit", format!("{remaining} of {capacity} are left until {resets_at}"))
-    } else {
-        return None;
-    };
-    Some(WarningAnswer { code, limit: Some(id.clone()), detail })
-}
-
-/// A warning of a shadow limit that would have refused.
-fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
-    let LimitAnswer { id, capacity, remaining, .. } = limit;
-    let detail = format!("{remaining} of {capacity} are left: a hard limit would have refused this");
-    let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
-    status.would_refuse.then_some(warning)
-}
-
 impl From<&RefusedLimit> for RefusedBy {
     fn from(refused: &RefusedLimit) -> Self {
         let write = |units| amount(units, refused.limit.counter.decimals);
@@ -384,6 +370,7 @@ impl From<ReservedLine> for ReservedLineAnswer {
             meter: line.meter.to_string(),
             amount: line.amount.to_string(),
             requested: line.requested.as_ref().map(Amount::to_string),
+            estimate: line.estimate.map(|estimate| EstimateAnswer::of(*estimate, line.decimals)),
         }
     }
 }
@@ -403,6 +390,7 @@ impl From<Reserved> for ReserveAnswer {
             tenant: reserved.tenant.to_string(),
             subjects: by_kind(&reserved.subjects),
             operation: reserved.operation.as_ref().map(ToString::to_string),
+            estimated: reserved.lines.iter().any(|line| line.estimated),
             lines: reserved.lines.into_iter().map(ReservedLineAnswer::from).collect(),
             created_at: hold.map(|hold| rfc3339(hold.created_at_ms)),
             expires_at: hold.map(|hold| rfc3339(hold.expires_at_ms)),

@@ -18,13 +18,14 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 9] = [
+pub(super) const ALL: [Job; 10] = [
     Job::Restore,
     Job::Periods,
     Job::Grants,
     Job::Close,
     Job::Statements,
     Job::Notices,
+    Job::Estimates,
     Job::Partitions,
     Job::Keys,
     Job::Retention,
@@ -49,6 +50,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Close => CLOSE,
         Job::Statements => STATEMENTS,
         Job::Notices => "notices",
+        Job::Estimates => "estimates",
         Job::Partitions => "partitions",
         Job::Keys => "keys",
         Job::Retention => "retention",
@@ -65,7 +67,7 @@ pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
         Job::Restore | Job::Grants | Job::Notices => MINUTE_MS,
         Job::Periods | Job::Close | Job::Statements => 5 * MINUTE_MS,
-        Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
+        Job::Estimates | Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
@@ -135,6 +137,10 @@ async fn once(
         Job::Notices => {
             let done = ledger.raise_quota_notices(operations.now_ms(), QUOTAS).await?;
             Ok(format!("raised {} notices and resolved {}", done.raised, done.resolved))
+        }
+        Job::Estimates => {
+            let counted = operations.estimates.learn().await?;
+            Ok(format!("learned from {counted} pieces of work"))
         }
         Job::Partitions => {
             let now_ms = operations.now_ms();

@@ -274,6 +274,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    estimate_marks (tenant) {
+        tenant -> Text,
+        learned -> Array<Nullable<Text>>,
+        resolved_at -> Timestamptz,
+        epoch -> Int8,
+        sequence -> Int8,
+    }
+}
+
+diesel::table! {
     gaps (partition, found_epoch, found_sequence) {
         partition -> Int2,
         after_epoch -> Int8,
@@ -650,6 +660,19 @@ diesel::table! {
 }
 
 diesel::table! {
+    usage_estimates (tenant, operation, meter) {
+        tenant -> Text,
+        operation -> Text,
+        meter -> Text,
+        buckets -> Array<Nullable<Int2>>,
+        counts -> Array<Nullable<Int4>>,
+        held -> Array<Nullable<Int8>>,
+        used -> Array<Nullable<Int8>>,
+        learned_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     usage_hourly (tenant, meter, hour_at, operation, subject) {
         tenant -> Text,
         meter -> Text,
@@ -683,6 +706,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     entries,
     epoch_ends,
     epochs,
+    estimate_marks,
     gaps,
     grants,
     installation,
@@ -711,5 +735,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     tenant_currencies,
     tenants,
     untold_capacities,
+    usage_estimates,
     usage_hourly,
 );

@@ -1,5 +1,6 @@
 //! What the verbs answer: amounts in units, instants in unix milliseconds. Callers decide how to write them.
 
+mod estimate;
 mod statement;
 
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::estimate::Estimate;
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
@@ -18,6 +20,7 @@ pub use crate::ledger::{
     Revenue, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
+pub use estimate::ListedEstimate;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
 
 /// What became of an event.
@@ -84,6 +87,10 @@ pub struct ReservedLine {
     pub requested: Option<Amount>,
     /// The meter's decimals.
     pub decimals: Decimals,
+    /// Whether the amount asked for was an estimate.
+    pub estimated: bool,
+    /// What that was made of; none in a repeat, for which nothing is estimated.
+    pub estimate: Option<Box<Estimate>>,
 }
 
 impl ReservedLine {

@@ -7,7 +7,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::beat::until;
 use crate::domain::ids::TenantId;
-use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
+use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, estimates, key_filters, parked};
 use crate::operations::Operations;
 use crate::operations::error::Answer;
 
@@ -62,6 +62,7 @@ impl Operations {
                 self.core.policy.forget_tenants();
                 told(self.keys.follow_from_the_start().await);
                 self.memory.key_filters.ring();
+                self.estimates.ring();
                 if let Err(error) = self.outage.reload_parked().await {
                     tracing::warn!(%error, "parked calls could not be looked up; a later look retries");
                 }
@@ -76,6 +77,10 @@ impl Operations {
                 "key" => told(self.keys.follow().await),
                 key_filters::NOTICE => {
                     self.memory.key_filters.ring();
+                    return false;
+                }
+                estimates::NOTICE => {
+                    self.estimates.ring();
                     return false;
                 }
                 "job" => self.jobs.ring(),

@@ -1,8 +1,8 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`,
-//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
+//! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `estimates`, `preparation`, `memory`,
+//! `grants`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
 
 pub mod answers;
 mod boundaries;
@@ -12,6 +12,7 @@ mod core;
 mod damage;
 mod decisions;
 mod error;
+mod estimates;
 mod grants;
 mod instance;
 mod jobs;
@@ -37,6 +38,7 @@ pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
 pub use decisions::Decisions;
 pub use error::{Answer, FieldError, OperationError};
+pub use estimates::Estimates;
 pub use grants::GrantVerbs;
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
@@ -77,6 +79,8 @@ pub struct Operations {
     pub policy: Arc<PolicyVerbs>,
     /// API keys.
     pub keys: Keys,
+    /// What is held of work whose size nobody knows yet.
+    pub estimates: Arc<Estimates>,
     /// The gate's memory: its check, restores, losses.
     pub memory: Arc<Memory>,
     /// Grants.
@@ -120,7 +124,8 @@ impl Operations {
         let core = Core { gate, ledger, clock, wall_clock, metrics, policy, progress, instance, damage };
         let core = Arc::new(core);
         let keys = Keys::load(core.clone(), &options.secret).await?;
-        let operations = Self::over(core, keys, options);
+        let estimates = Arc::new(Estimates::load(core.clone()).await?);
+        let operations = Self::over(core, keys, estimates, options);
         // First of all: nothing may happen by an untrusted clock.
         operations.calls.admission.watch_gate().await;
         operations.memory.check.verify_node().await?;
@@ -128,9 +133,10 @@ impl Operations {
         Ok(operations)
     }
 
-    fn over(core: Arc<Core>, keys: Keys, options: OperationsOptions) -> Self {
+    fn over(core: Arc<Core>, keys: Keys, estimates: Arc<Estimates>, options: OperationsOptions) -> Self {
         let ids = ReservationIds::new(&options.secret);
-        let preparation = Preparation::new(core.clone(), ids.clone(), options.deny_without_limit);
+        let denies = options.deny_without_limit;
+        let preparation = Preparation::new(core.clone(), estimates.clone(), ids.clone(), denies);
         let preparation = Arc::new(preparation);
         let decisions = Arc::new(Decisions::new(core.clone(), &options));
         let policy = Arc::new(PolicyVerbs::new(core.clone(), decisions.clone(), &options));
@@ -149,7 +155,7 @@ impl Operations {
             ),
             decisions,
             reconcile: Reconcile::new(core.clone(), memory.clone()),
-            reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
+            reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
@@ -158,6 +164,7 @@ impl Operations {
             damage: core.damage.clone(),
             cursor_key: blake3::derive_key("tollgate list cursors v1", &options.secret),
             keys,
+            estimates,
             policy,
             memory,
             outage,

@@ -1,5 +1,7 @@
 //! What callers ask for, already parsed: the verbs take nothing else.
 
+mod estimates;
+
 use std::collections::BTreeSet;
 
 use crate::domain::amount::Amount;
@@ -17,6 +19,7 @@ use crate::domain::resolution::Totals;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
+pub use estimates::EstimatesRequest;
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -231,6 +231,8 @@ label! {
         Statements = "statements",
         /// Thresholds and forecasts of quotas are raised and resolved.
         Notices = "notices",
+        /// Estimates are learned from what finished work used.
+        Estimates = "estimates",
         /// Months of the entries are made ahead.
         Partitions = "partitions",
         /// Keys that were used are sealed into filters.
