@@ -81,6 +81,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "preparation",
     "memory",
     "grants",
+    "upgrades",
     "periods",
     "statements",
     "outage",

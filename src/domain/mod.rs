@@ -51,5 +51,6 @@ pub mod rollover;
 pub mod statement;
 pub mod tenant;
 pub mod trial;
+pub mod upgrade;
 pub mod usage;
 mod whole_number;

@@ -18,10 +18,11 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 10] = [
+pub(super) const ALL: [Job; 11] = [
     Job::Restore,
     Job::Periods,
     Job::Grants,
+    Job::Upgrades,
     Job::Close,
     Job::Statements,
     Job::Notices,
@@ -47,6 +48,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
         Job::Grants => GRANTS,
+        Job::Upgrades => "upgrades",
         Job::Close => CLOSE,
         Job::Statements => STATEMENTS,
         Job::Notices => "notices",
@@ -65,7 +67,7 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 /// The next time at which the job is due. Missed times are not made good one by one.
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
-        Job::Restore | Job::Grants | Job::Notices => MINUTE_MS,
+        Job::Restore | Job::Grants | Job::Upgrades | Job::Notices => MINUTE_MS,
         Job::Periods | Job::Close | Job::Statements => 5 * MINUTE_MS,
         Job::Estimates | Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
@@ -119,6 +121,10 @@ async fn once(
             Ok(format!(
                 "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"
             ))
+        }
+        Job::Upgrades => {
+            let applied = operations.upgrades.follow().await?;
+            Ok(format!("put {applied} tenants on approved plans"))
         }
         Job::Close => {
             let done = operations.periods.close(manner, options.close_grace).await?;

@@ -77,6 +77,7 @@ pub mod snapshot;
 mod statements;
 pub mod subjects;
 mod top;
+mod upgrades;
 pub mod usage;
 mod verify;
 
@@ -131,6 +132,7 @@ pub use revenue::{Revenue, RevenueCursor, RevenueFilter};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use statements::{IssuedStatement, ListedStatement};
 pub use top::{Ranked, TopQuery};
+pub use upgrades::{Deciding, Requested, StoredUpgrade, UpgradeCursor, UpgradeFilter};
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
 

@@ -523,6 +523,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    raised_quotas (tenant, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        included -> Numeric,
+    }
+}
+
+diesel::table! {
     reconciliations (tenant, checkpoint_id) {
         tenant -> Text,
         checkpoint_id -> Uuid,
@@ -660,6 +669,22 @@ diesel::table! {
 }
 
 diesel::table! {
+    upgrade_requests (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        plan -> Text,
+        reason -> Text,
+        state -> Text,
+        requested_at -> Timestamptz,
+        requested_by -> Text,
+        decided_at -> Nullable<Timestamptz>,
+        decided_by -> Nullable<Text>,
+        effective_at -> Nullable<Timestamptz>,
+        applied_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     usage_estimates (tenant, operation, meter) {
         tenant -> Text,
         operation -> Text,
@@ -726,6 +751,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     quarantine,
     quota_notices,
     quota_periods,
+    raised_quotas,
     reconciliations,
     repeats,
     reservations,
@@ -735,6 +761,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     tenant_currencies,
     tenants,
     untold_capacities,
+    upgrade_requests,
     usage_estimates,
     usage_hourly,
 );

@@ -2,6 +2,7 @@
 
 mod estimate;
 mod statement;
+mod upgrade;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ pub use crate::ledger::{
 pub use crate::operations::limit_status::LimitStatus;
 pub use estimate::ListedEstimate;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
+pub use upgrade::UpgradeDetails;
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `estimates`, `preparation`, `memory`,
-//! `grants`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
+//! `grants`, `upgrades`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
 
 pub mod answers;
 mod boundaries;
@@ -30,6 +30,7 @@ mod reads;
 mod reconcile;
 pub mod requests;
 mod statements;
+mod upgrades;
 
 use std::sync::Arc;
 
@@ -55,6 +56,7 @@ pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;
+pub use upgrades::Upgrades;
 
 use self::core::Core;
 use crate::clock::Clock;
@@ -85,6 +87,8 @@ pub struct Operations {
     pub memory: Arc<Memory>,
     /// Grants.
     pub grants: GrantVerbs,
+    /// Requests for other plans.
+    pub upgrades: Upgrades,
     /// The close of periods.
     pub periods: Periods,
     /// The issue of statements.
@@ -157,6 +161,7 @@ impl Operations {
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
+            upgrades: Upgrades::new(core.clone(), policy.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
             health: Health::new(core.clone()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use moka::future::Cache;
 
-use crate::domain::ids::{MeterId, OperationId, Partition, Subject, TenantId};
+use crate::domain::ids::{MeterId, OperationId, Partition, PlanId, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::{Calendars, Windows};
 use crate::domain::policy::counter::{self, GenerationRow, Resets};
@@ -72,6 +72,20 @@ impl TenantEntry {
             self.windows.store(Arc::new(fresh));
         }
         fresh
+    }
+
+    /// The tenant as it would be on another plan of the same snapshot.
+    pub(super) fn on_plan(&self, plan: &PlanId, now_ms: i64) -> Answer<Self> {
+        let definition = TenantDefinition { plan: Some(plan.clone()), ..(*self.definition).clone() };
+        Self::new(
+            self.snapshot.clone(),
+            Arc::new(definition),
+            self.calendars.clone(),
+            self.resets.clone(),
+            self.version,
+            self.partition,
+            now_ms,
+        )
     }
 
     /// The prices of its plan.

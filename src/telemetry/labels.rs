@@ -225,6 +225,8 @@ label! {
         Periods = "periods",
         /// Grants that have begun or ended are booked, and the gate gets what it lacks of capacities.
         Grants = "grants",
+        /// Tenants are put on approved plans.
+        Upgrades = "upgrades",
         /// Periods that have ended are closed.
         Close = "close",
         /// Statements of closed periods are issued.

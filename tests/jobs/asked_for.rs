@@ -92,7 +92,8 @@ async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
             "periods",
             "restore",
             "retention",
-            "statements"
+            "statements",
+            "upgrades"
         ]
     );
     app.finish().await;
