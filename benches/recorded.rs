@@ -230,6 +230,7 @@ impl World {
                 on_excess: OnExcess::Record,
                 on_late: OnLate::Charge,
                 late_within_seconds: 604_800,
+                estimated: false,
             }],
             rest: Some(BodyDetails {
                 subjects: Vec::new(),

@@ -294,6 +294,7 @@ impl App {
         app.spawn(jobs::follow_load(app.operations.clone(), settings.load.measured, app.stopping()));
         app.operations.memory.key_filters.load_key_filters().await;
         app.spawn(app.operations.memory.key_filters.clone().follow_key_filters(app.stopping()));
+        app.spawn(app.operations.estimates.clone().follow(app.stopping()));
         app.spawn(watch_losses(app.operations.memory.losses.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings)?;

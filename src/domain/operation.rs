@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::algorithms::interval::Interval;
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
 use super::endpoint::EndpointPattern;
+use super::estimate::{Estimate, EstimateRule, Percentile};
 use super::factor::{Factor, Rounding, exact_product, exact_sum, round_to_units};
 use super::field_error::{FieldError, child};
 use super::guard::GuardSeconds;
@@ -69,7 +70,27 @@ pub struct Cost {
     /// How it is rounded to the meter's decimals.
     #[serde(default)]
     pub round: Rounding,
+    /// How much a reserve holds where no attribute of `weights` says how much the work is; none: what the formula has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateRule>,
+    /// Which share of the work an estimate covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate_percentile: Option<Percentile>,
 }
+
+/// A line of a piece of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CostedLine {
+    /// The meter.
+    pub meter: MeterId,
+    /// How much.
+    pub units: Units,
+    /// Where that is an estimate, what it is made of.
+    pub estimate: Option<Box<Estimate>>,
+}
+
+/// Estimates the cost of work that no attribute bounds, on a meter with these decimals.
+pub type Estimating<'a> = &'a dyn Fn(&Cost, Decimals) -> Estimate;
 
 /// A factor of a sum that depends on an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -195,12 +216,15 @@ impl Operation {
     /// The cost of a piece of work with these attributes: a line for each meter, in the order of `costs`, without zero
     /// lines.
     ///
-    /// `decimals_of` returns a meter's decimals. Errors point into the request, at `/attributes/…` or `/operation`.
+    /// `decimals_of` returns a meter's decimals. `estimating` estimates what no attribute bounds; none where work is
+    /// done that says what it used, so that nothing is left to estimate. Errors point into the request, at
+    /// `/attributes/…` or `/operation`.
     pub fn cost(
         &self,
         attributes: &Attributes,
         decimals_of: impl Fn(&MeterId) -> Option<Decimals>,
-    ) -> Result<Vec<(MeterId, Units)>, Vec<FieldError>> {
+        estimating: Option<Estimating<'_>>,
+    ) -> Result<Vec<CostedLine>, Vec<FieldError>> {
         let unknown = self.unknown_attributes(attributes);
         if !unknown.is_empty() {
             return Err(unknown);
@@ -213,9 +237,9 @@ impl Operation {
                     .push(FieldError::new("/operation", format!("costs the unknown meter `{}`", cost.meter)));
                 continue;
             };
-            match cost.units(attributes, decimals) {
-                Ok(units) if units == Units::ZERO => {}
-                Ok(units) => lines.push((cost.meter.clone(), units)),
+            match cost.line(attributes, decimals, estimating) {
+                Ok(line) if line.units == Units::ZERO => {}
+                Ok(line) => lines.push(line),
                 Err(error) => errors.push(error),
             }
         }
@@ -287,6 +311,50 @@ impl Operation {
 }
 
 impl Cost {
+    /// The percentile of its estimates.
+    pub fn percentile(&self) -> Percentile {
+        self.estimate_percentile.unwrap_or(Percentile::USUAL)
+    }
+
+    /// What is held where so much is learned: within its bounds, and at least one unit, so that its meter is reserved.
+    /// Nothing learned holds the maximum.
+    pub fn estimated_units(&self, learned: Option<Units>, decimals: Decimals) -> Units {
+        let bound = |bound: Option<Amount>| bound.and_then(|amount| amount.to_units(decimals).ok());
+        let max = bound(self.max).unwrap_or(Units::MAX);
+        let least = bound(self.min).unwrap_or_default().max(Units::ONE);
+        learned.map_or(max, |learned| learned.max(least).min(max))
+    }
+
+    fn line(
+        &self,
+        attributes: &Attributes,
+        decimals: Decimals,
+        estimating: Option<Estimating<'_>>,
+    ) -> Result<CostedLine, FieldError> {
+        // Whatever is wrong with the attributes is found in any case.
+        let units = self.units(attributes, decimals)?;
+        let meter = self.meter.clone();
+        if self.estimate.is_none() || self.is_bounded(attributes) {
+            return Ok(CostedLine { meter, units, estimate: None });
+        }
+        let Some(estimating) = estimating else {
+            let names: Vec<_> = self.weights.keys().map(String::as_str).collect();
+            let message = format!(
+                "say nothing of `{meter}`, and only a reserve estimates it: give {}`lines`",
+                if names.is_empty() { String::new() } else { format!("one of {}, or ", names.join(", ")) }
+            );
+            return Err(FieldError::new("/attributes", message));
+        };
+        let estimate = estimating(self, decimals);
+        Ok(CostedLine { meter, units: estimate.units, estimate: Some(Box::new(estimate)) })
+    }
+
+    /// Whether an attribute says how much the work is.
+    fn is_bounded(&self, attributes: &Attributes) -> bool {
+        let is_given = |name| !matches!(attributes.get(name), None | Some(AttributeValue::Absent));
+        self.weights.keys().any(is_given)
+    }
+
     fn units(&self, attributes: &Attributes, decimals: Decimals) -> Result<Units, FieldError> {
         let too_large = || {
             let message =
@@ -321,8 +389,16 @@ impl Cost {
         if min.zip(max).is_some_and(|(min, max)| min > max) {
             errors.push(FieldError::new("/min", "must not be above max"));
         }
-        if max == Some(Units::ZERO) || (self.is_always_zero() && min.unwrap_or_default() == Units::ZERO) {
+        let is_learned = self.estimate.is_some();
+        let has_no_formula = self.is_always_zero() && min.unwrap_or_default() == Units::ZERO;
+        if max == Some(Units::ZERO) || (has_no_formula && !is_learned) {
             errors.push(FieldError::new("", "is always zero; give a base, a weight or a min"));
+        }
+        if is_learned && self.max.is_none() {
+            errors.push(FieldError::new("/max", "is required with `estimate`: no estimate is above it"));
+        }
+        if !is_learned && self.estimate_percentile.is_some() {
+            errors.push(FieldError::new("/estimate_percentile", "goes with `estimate`"));
         }
         if self.weights.len() > TERMS_MAX {
             errors.push(FieldError::new("/weights", "must be at most 32"));

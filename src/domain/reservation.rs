@@ -191,6 +191,8 @@ pub struct LineRule {
     pub on_late: OnLate,
     /// For how long after expiry a late consume is accepted, in seconds.
     pub late_within_seconds: u32,
+    /// Whether what was held is an estimate.
+    pub estimated: bool,
 }
 
 /// The name of a counter's field in a state hash: eight ASCII characters that encode the counter's identity and

@@ -15,7 +15,7 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 14] = [
+pub(super) const KINDS: [&str; 15] = [
     "ban",
     "cost_defaults",
     "gate/time",
@@ -30,11 +30,13 @@ pub(super) const KINDS: [&str; 14] = [
     "plan",
     "quarantine",
     "tenant",
+    "upgrade_request",
 ];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 9] =
-    ["accept", "create", "delete", "discard", "put", "resolve", "revoke", "run", "void"];
+pub(super) const ACTIONS: [&str; 11] = [
+    "accept", "approve", "create", "decline", "delete", "discard", "put", "resolve", "revoke", "run", "void",
+];
 
 /// A change in the audit log.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -45,7 +47,7 @@ struct AuditRow {
     at: String,
     /// Who made it: the id of a key, or the operator's command.
     actor: String,
-    /// `put`, `delete`, `create`, `revoke`, `accept`, `discard` or `resolve`.
+    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard` or `resolve`.
     #[schema(example = "put")]
     action: String,
     /// What kind of object was changed.

@@ -52,6 +52,7 @@ mod state;
 mod statements;
 mod tables;
 mod tenants;
+mod upgrades;
 mod usage;
 mod version;
 mod xlsx;

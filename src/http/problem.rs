@@ -361,8 +361,12 @@ impl From<OperationError> for Problem {
                 Self::with_reservation(Code::DuplicateSubmission, detail, *first)
             }
             OperationError::Duplicate(_, None) => Self::new(Code::DuplicateSubmission, detail),
-            OperationError::GrantKeyReused(_) => Self::new(Code::IdempotencyKeyReused, detail),
-            OperationError::GrantEnded(_) => Self::new(Code::AlreadyResolved, detail),
+            OperationError::GrantKeyReused(_) | OperationError::UpgradeKeyReused(_) => {
+                Self::new(Code::IdempotencyKeyReused, detail)
+            }
+            OperationError::GrantEnded(_) | OperationError::UpgradeDecided(_) => {
+                Self::new(Code::AlreadyResolved, detail)
+            }
             OperationError::Rejected(rejection, found) => match rejection {
                 Rejection::AlreadyResolved => Self::with_reservation(Code::AlreadyResolved, detail, *found),
                 Rejection::Expired => Self::with_reservation(Code::ReservationExpired, detail, *found),

@@ -6,7 +6,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 use super::{
     admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_load,
     admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations, batch, decisions,
-    docs, entries, events, health, ratelimit, reports, reservations, statements, tenants, usage,
+    docs, entries, events, health, ratelimit, reports, reservations, statements, tenants, upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -21,6 +21,8 @@ pub(super) enum Access {
     GateRead,
     /// Reading under `/v1/tenants/{tenant}`; a bound key only under its own.
     TenantRead,
+    /// Asking for something under `/v1/tenants/{tenant}`; a bound key only under its own.
+    TenantAsk,
     /// Reports; a bound key sees its own tenant only.
     Report,
     /// Reading what administrators set; not for bound keys.
@@ -39,6 +41,7 @@ impl Access {
             Self::Gate => &[Role::Admin, Role::Service],
             Self::GateRead => &[Role::Admin, Role::Finance, Role::Service],
             Self::TenantRead => &[Role::Admin, Role::Finance, Role::Service, Role::Tenant],
+            Self::TenantAsk => &[Role::Admin, Role::Tenant],
             Self::Report | Self::AdminRead | Self::Finance => &[Role::Admin, Role::Finance],
             Self::Admin => &[Role::Admin],
         }
@@ -97,6 +100,9 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/notices", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/estimates", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/upgrade-requests", Access::TenantRead),
+    route(Method::POST, "/v1/tenants/{tenant}/upgrade-requests", Access::TenantAsk),
     route(Method::GET, "/v1/tenants/{tenant}/statements", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/{number}", Access::TenantRead),
@@ -147,6 +153,9 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/grants/{id}", Access::AdminRead),
     route(Method::POST, "/v1/admin/grants", Access::Finance),
     route(Method::POST, "/v1/admin/grants/{id}/void", Access::Finance),
+    route(Method::GET, "/v1/admin/upgrade-requests", Access::AdminRead),
+    route(Method::POST, "/v1/admin/upgrade-requests/{id}/approve", Access::Admin),
+    route(Method::POST, "/v1/admin/upgrade-requests/{id}/decline", Access::Admin),
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
     route(Method::POST, "/v1/admin/keys", Access::Admin),
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
@@ -189,6 +198,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reports::report_revenue)
         .service(tenants::list_reservations)
         .service(tenants::list_notices)
+        .service(tenants::list_estimates)
         .service(statements::draft_statement)
         .service(statements::list_statements)
         .service(statements::list_credit_notes)
@@ -216,6 +226,11 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_grants::get_grant)
         .service(admin_grants::create_grant)
         .service(admin_grants::void_grant)
+        .service(upgrades::request_upgrade)
+        .service(upgrades::list_own_upgrades)
+        .service(upgrades::list_upgrades)
+        .service(upgrades::approve_upgrade)
+        .service(upgrades::decline_upgrade)
         .service(admin_keys::list_keys)
         .service(admin_keys::create_key)
         .service(admin_keys::revoke_key)
@@ -353,13 +368,14 @@ mod tests {
             let tenant_path = route.pattern.starts_with("/v1/tenants/");
             let of_finance = route.pattern.starts_with("/v1/admin/grants");
             let report = route.pattern.starts_with("/v1/reports/");
+            let asks = tenant_path && !read;
             for (role, bound, expected) in [
                 (Role::Admin, false, true),
                 (Role::Finance, false, read || of_finance),
                 (Role::Finance, true, read && !admin_path),
-                (Role::Service, false, !admin_path && !report),
-                (Role::Service, true, !admin_path && !report),
-                (Role::Tenant, true, read && tenant_path),
+                (Role::Service, false, !admin_path && !report && !asks),
+                (Role::Service, true, !admin_path && !report && !asks),
+                (Role::Tenant, true, tenant_path),
                 (Role::Tenant, false, false),
             ] {
                 let admitted = route.access.admits(&principal(role, bound));

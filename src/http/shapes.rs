@@ -2,6 +2,7 @@
 
 pub(super) mod check;
 pub(super) mod decision;
+mod estimates;
 mod grants;
 mod notices;
 mod reports;
@@ -23,8 +24,10 @@ use crate::domain::reservation::{BodyDetails, LineRule, LineUnits, Record, Reser
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
+use estimates::EstimateAnswer;
 use warnings::limits_and_warnings;
 
+pub(super) use estimates::EstimateRow;
 pub(super) use notices::NoticeRow;
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
@@ -143,6 +146,9 @@ pub(super) struct ReservedLineAnswer {
     /// Best effort: what was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requested: Option<String>,
+    /// Where what was asked for is an estimate: what it is made of. Absent in a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) estimate: Option<EstimateAnswer>,
 }
 
 /// The answer to a reserve.
@@ -167,6 +173,9 @@ pub(super) struct ReserveAnswer {
     pub(super) operation: Option<String>,
     /// What is held, by meter.
     pub(super) lines: Vec<ReservedLineAnswer>,
+    /// Whether a line is an estimate, because nothing said how much the work is; absent where none is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) estimated: bool,
     /// When it was made. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) created_at: Option<String>,
@@ -372,6 +381,7 @@ impl From<ReservedLine> for ReservedLineAnswer {
             meter: line.meter.to_string(),
             amount: line.amount.to_string(),
             requested: line.requested.as_ref().map(Amount::to_string),
+            estimate: line.estimate.map(|estimate| EstimateAnswer::of(*estimate, line.decimals)),
         }
     }
 }
@@ -391,6 +401,7 @@ impl From<Reserved> for ReserveAnswer {
             tenant: reserved.tenant.to_string(),
             subjects: by_kind(&reserved.subjects),
             operation: reserved.operation.as_ref().map(ToString::to_string),
+            estimated: reserved.lines.iter().any(|line| line.estimated),
             lines: reserved.lines.into_iter().map(ReservedLineAnswer::from).collect(),
             created_at: hold.map(|hold| rfc3339(hold.created_at_ms)),
             expires_at: hold.map(|hold| rfc3339(hold.expires_at_ms)),

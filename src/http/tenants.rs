@@ -7,12 +7,12 @@ use super::auth::TenantInPath;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{NoticeRow, QuotaAnswer, ReservationAnswer, UsageRow};
+use super::shapes::{EstimateRow, NoticeRow, QuotaAnswer, ReservationAnswer, UsageRow};
 use super::state::State;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
 use crate::operations::requests::{
-    NoticeFilter, NoticesRequest, QuotaRequest, ReservationsRequest, UsageRequest,
+    EstimatesRequest, NoticeFilter, NoticesRequest, QuotaRequest, ReservationsRequest, UsageRequest,
 };
 
 /// How usage may be cut in time.
@@ -170,4 +170,29 @@ pub(super) async fn list_notices(
     query.finish()?;
     let rows = state.read(state.operations.reads.list_notices(NoticesRequest { filter, page })).await?;
     listing.answer(&state.cursor_key, rows.map(NoticeRow::from))
+}
+
+/// What a reserve holds of each operation whose cost is learned, where nothing says how much its work is, and how far
+/// off that was lately.
+#[utoipa::path(
+    tag = "tenant",
+    params(
+        ("tenant" = String, Path, description = "The tenant."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Estimates, by operation and meter.", body = List<EstimateRow>))
+)]
+#[get("/v1/tenants/{tenant}/estimates")]
+pub(super) async fn list_estimates(
+    state: web::Data<State>,
+    tenant: TenantInPath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    query.finish()?;
+    let asked = EstimatesRequest { tenant: tenant.0, page };
+    let rows = state.read(state.operations.reads.list_estimates(asked)).await?;
+    listing.answer(&state.cursor_key, rows.map(EstimateRow::from))
 }

@@ -18,13 +18,15 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 9] = [
+pub(super) const ALL: [Job; 11] = [
     Job::Restore,
     Job::Periods,
     Job::Grants,
+    Job::Upgrades,
     Job::Close,
     Job::Statements,
     Job::Notices,
+    Job::Estimates,
     Job::Partitions,
     Job::Keys,
     Job::Retention,
@@ -46,9 +48,11 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
         Job::Grants => GRANTS,
+        Job::Upgrades => "upgrades",
         Job::Close => CLOSE,
         Job::Statements => STATEMENTS,
         Job::Notices => "notices",
+        Job::Estimates => "estimates",
         Job::Partitions => "partitions",
         Job::Keys => "keys",
         Job::Retention => "retention",
@@ -63,9 +67,9 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 /// The next time at which the job is due. Missed times are not made good one by one.
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
-        Job::Restore | Job::Grants | Job::Notices => MINUTE_MS,
+        Job::Restore | Job::Grants | Job::Upgrades | Job::Notices => MINUTE_MS,
         Job::Periods | Job::Close | Job::Statements => 5 * MINUTE_MS,
-        Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
+        Job::Estimates | Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
@@ -118,6 +122,10 @@ async fn once(
                 "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"
             ))
         }
+        Job::Upgrades => {
+            let applied = operations.upgrades.follow().await?;
+            Ok(format!("put {applied} tenants on approved plans"))
+        }
         Job::Close => {
             let done = operations.periods.close(manner, options.close_grace).await?;
             let verb = if manner.dry_run { "would close" } else { "closed" };
@@ -135,6 +143,10 @@ async fn once(
         Job::Notices => {
             let done = ledger.raise_quota_notices(operations.now_ms(), QUOTAS).await?;
             Ok(format!("raised {} notices and resolved {}", done.raised, done.resolved))
+        }
+        Job::Estimates => {
+            let counted = operations.estimates.learn().await?;
+            Ok(format!("learned from {counted} pieces of work"))
         }
         Job::Partitions => {
             let now_ms = operations.now_ms();

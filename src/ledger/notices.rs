@@ -15,8 +15,8 @@ use super::{Ledger, LedgerError};
 /// Something changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key`, `gate_time`, `job`, `key_filters`, `load`; `parked` for
-    /// calls of the tenant `id`.
+    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key`, `gate_time`, `job`, `key_filters`, `load`, `estimates`;
+    /// `parked` for calls of the tenant `id`.
     pub kind: String,
     /// Its id.
     pub id: String,

@@ -278,6 +278,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    estimate_marks (tenant) {
+        tenant -> Text,
+        learned -> Array<Nullable<Text>>,
+        resolved_at -> Timestamptz,
+        epoch -> Int8,
+        sequence -> Int8,
+    }
+}
+
+diesel::table! {
     gaps (partition, found_epoch, found_sequence) {
         partition -> Int2,
         after_epoch -> Int8,
@@ -545,6 +555,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    raised_quotas (tenant, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        included -> Numeric,
+    }
+}
+
+diesel::table! {
     reconciliations (tenant, checkpoint_id) {
         tenant -> Text,
         checkpoint_id -> Uuid,
@@ -694,6 +713,35 @@ diesel::table! {
 }
 
 diesel::table! {
+    upgrade_requests (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        plan -> Text,
+        reason -> Text,
+        state -> Text,
+        requested_at -> Timestamptz,
+        requested_by -> Text,
+        decided_at -> Nullable<Timestamptz>,
+        decided_by -> Nullable<Text>,
+        effective_at -> Nullable<Timestamptz>,
+        applied_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    usage_estimates (tenant, operation, meter) {
+        tenant -> Text,
+        operation -> Text,
+        meter -> Text,
+        buckets -> Array<Nullable<Int2>>,
+        counts -> Array<Nullable<Int4>>,
+        held -> Array<Nullable<Int8>>,
+        used -> Array<Nullable<Int8>>,
+        learned_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     usage_hourly (tenant, meter, hour_at, operation, subject) {
         tenant -> Text,
         meter -> Text,
@@ -741,6 +789,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     entries,
     epoch_ends,
     epochs,
+    estimate_marks,
     gaps,
     grants,
     held_parts,
@@ -762,6 +811,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     quarantine,
     quota_notices,
     quota_periods,
+    raised_quotas,
     reconciliations,
     repeats,
     reservations,
@@ -772,6 +822,8 @@ diesel::allow_tables_to_appear_in_same_query!(
     tenant_currencies,
     tenants,
     untold_capacities,
+    upgrade_requests,
+    usage_estimates,
     usage_hourly,
     violations,
 );

@@ -1,12 +1,15 @@
 //! What the verbs answer: amounts in units, instants in unix milliseconds. Callers decide how to write them.
 
+mod estimate;
 mod statement;
+mod upgrade;
 
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::estimate::Estimate;
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
@@ -20,7 +23,9 @@ pub use crate::ledger::{
     QuotaNotice, Ranked, Reconciliation, Revenue, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
+pub use estimate::ListedEstimate;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
+pub use upgrade::UpgradeDetails;
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +91,10 @@ pub struct ReservedLine {
     pub requested: Option<Amount>,
     /// The meter's decimals.
     pub decimals: Decimals,
+    /// Whether the amount asked for was an estimate.
+    pub estimated: bool,
+    /// What that was made of; none in a repeat, for which nothing is estimated.
+    pub estimate: Option<Box<Estimate>>,
 }
 
 impl ReservedLine {

@@ -7,7 +7,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::beat::until;
 use crate::domain::ids::TenantId;
-use crate::ledger::{LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
+use crate::ledger::{LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, estimates, key_filters, parked};
 use crate::operations::Operations;
 use crate::operations::error::Answer;
 
@@ -63,6 +63,7 @@ impl Operations {
                 told(self.keys.follow_from_the_start().await);
                 self.load.follow().await;
                 self.memory.key_filters.ring();
+                self.estimates.ring();
                 if let Err(error) = self.outage.reload_parked().await {
                     tracing::warn!(%error, "parked calls could not be looked up; a later look retries");
                 }
@@ -81,6 +82,10 @@ impl Operations {
                 }
                 LOAD_NOTICE => {
                     self.load.follow().await;
+                    return false;
+                }
+                estimates::NOTICE => {
+                    self.estimates.ring();
                     return false;
                 }
                 "job" => self.jobs.ring(),

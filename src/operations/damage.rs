@@ -33,6 +33,8 @@ pub enum Work {
     Close,
     /// Issuing a statement.
     Statement,
+    /// Putting a tenant on an approved plan.
+    Upgrade,
     /// Comparing a tenant with the books.
     Comparison,
     /// Repairing a drift.
@@ -52,6 +54,7 @@ impl Work {
             Self::Capacity => "capacity",
             Self::Close => "close",
             Self::Statement => "statement",
+            Self::Upgrade => "upgrade",
             Self::Comparison => "comparison",
             Self::Repair => "repair",
             Self::Undo => "undo",

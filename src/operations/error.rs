@@ -6,6 +6,7 @@ use crate::domain::ids::ReservationId;
 use crate::domain::instant::rfc3339;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
+use crate::domain::upgrade::UpgradeId;
 use crate::gate::GateError;
 use crate::ledger::{Conflict, LedgerError};
 use crate::operations::answers::{Refusal, Reservation};
@@ -42,6 +43,12 @@ pub enum OperationError {
     /// The grant has ended by itself (unix ms).
     #[error("the grant expired at {}", rfc3339(*.0))]
     GrantEnded(i64),
+    /// The key was used for another upgrade request.
+    #[error("this idempotency key was used for another upgrade request, {0}")]
+    UpgradeKeyReused(UpgradeId),
+    /// The upgrade request was decided the other way.
+    #[error("the upgrade request was {0} before")]
+    UpgradeDecided(&'static str),
     /// The call does not change the reservation, whose state is carried.
     #[error("{}", why(.0, .1))]
     Rejected(Rejection, Box<Reservation>),

@@ -33,7 +33,11 @@ impl GrantVerbs {
     /// all the same; the gate gets it later.
     pub async fn create(&self, request: GrantRequest, actor: &str) -> Answer<GrantDetails> {
         let GrantRequest { key, terms } = request;
-        let id = GrantId::of(&terms.tenant, &key);
+        self.make(GrantId::of(&terms.tenant, &key), terms, actor).await
+    }
+
+    /// Makes the grant with this id, once.
+    pub(super) async fn make(&self, id: GrantId, terms: GrantTerms, actor: &str) -> Answer<GrantDetails> {
         let fingerprint = terms.fingerprint();
         if let Some(stored) = self.core.ledger.grant(id).await? {
             return self.repeated(stored, fingerprint).await;

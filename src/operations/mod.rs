@@ -1,8 +1,9 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `preparation`, `memory`,
-//! `limit_bans`, `grants`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`, `load`.
+//! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`, `preparation`,
+//! `memory`, `limit_bans`, `grants`, `upgrades`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`,
+//! `load`.
 
 pub mod answers;
 mod boundaries;
@@ -12,6 +13,7 @@ mod core;
 mod damage;
 mod decisions;
 mod error;
+mod estimates;
 mod grants;
 mod instance;
 mod jobs;
@@ -32,6 +34,7 @@ mod reads;
 mod reconcile;
 pub mod requests;
 mod statements;
+mod upgrades;
 mod violations;
 
 use std::sync::Arc;
@@ -41,6 +44,7 @@ pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
 pub use decisions::Decisions;
 pub use error::{Answer, FieldError, OperationError};
+pub use estimates::Estimates;
 pub use grants::GrantVerbs;
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
@@ -59,6 +63,7 @@ pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;
+pub use upgrades::Upgrades;
 pub use violations::Violations;
 
 use self::core::Core;
@@ -89,10 +94,14 @@ pub struct Operations {
     pub policy: Arc<PolicyVerbs>,
     /// API keys.
     pub keys: Keys,
+    /// What is held of work whose size nobody knows yet.
+    pub estimates: Arc<Estimates>,
     /// The gate's memory: its check, restores, losses.
     pub memory: Arc<Memory>,
     /// Grants.
     pub grants: GrantVerbs,
+    /// Requests for other plans.
+    pub upgrades: Upgrades,
     /// The close of periods.
     pub periods: Periods,
     /// The issue of statements.
@@ -146,7 +155,8 @@ impl Operations {
             gate_times,
         });
         let keys = Keys::load(core.clone(), &options.secret).await?;
-        let operations = Self::over(core, keys, options);
+        let estimates = Arc::new(Estimates::load(core.clone()).await?);
+        let operations = Self::over(core, keys, estimates, options);
         // First of all: nothing may happen by an untrusted clock.
         operations.calls.admission.watch_gate().await;
         operations.memory.check.verify_node().await?;
@@ -154,9 +164,10 @@ impl Operations {
         Ok(operations)
     }
 
-    fn over(core: Arc<Core>, keys: Keys, options: OperationsOptions) -> Self {
+    fn over(core: Arc<Core>, keys: Keys, estimates: Arc<Estimates>, options: OperationsOptions) -> Self {
         let ids = ReservationIds::new(&options.secret);
-        let preparation = Preparation::new(core.clone(), ids.clone(), options.deny_without_limit);
+        let denies = options.deny_without_limit;
+        let preparation = Preparation::new(core.clone(), estimates.clone(), ids.clone(), denies);
         let preparation = Arc::new(preparation);
         let decisions = Arc::new(Decisions::new(core.clone(), &options));
         let violations = Arc::new(Violations::new(core.clone()));
@@ -178,8 +189,9 @@ impl Operations {
             violations,
             limit_bans: LimitBans::new(core.clone(), policy.clone(), memory.clone()),
             reconcile: Reconcile::new(core.clone(), memory.clone()),
-            reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
+            reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
+            upgrades: Upgrades::new(core.clone(), policy.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
             health: Health::new(core.clone()),
@@ -188,6 +200,7 @@ impl Operations {
             damage: core.damage.clone(),
             cursor_key: blake3::derive_key("tollgate list cursors v1", &options.secret),
             keys,
+            estimates,
             policy,
             memory,
             outage,

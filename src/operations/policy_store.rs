@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use moka::future::Cache;
 
 use crate::domain::counter::Counter;
-use crate::domain::ids::{MeterId, OperationId, Partition, Subject, TenantId};
+use crate::domain::ids::{MeterId, OperationId, Partition, PlanId, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::{Calendars, Windows};
 use crate::domain::policy::counter::{self, GenerationRow, Resets};
@@ -74,6 +74,20 @@ impl TenantEntry {
             self.windows.store(Arc::new(fresh));
         }
         fresh
+    }
+
+    /// The tenant as it would be on another plan of the same snapshot.
+    pub(super) fn on_plan(&self, plan: &PlanId, now_ms: i64) -> Answer<Self> {
+        let definition = TenantDefinition { plan: Some(plan.clone()), ..(*self.definition).clone() };
+        Self::new(
+            self.snapshot.clone(),
+            Arc::new(definition),
+            self.calendars.clone(),
+            self.resets.clone(),
+            self.version,
+            self.partition,
+            now_ms,
+        )
     }
 
     /// The prices of its plan.

@@ -1,5 +1,8 @@
 //! What callers ask for, already parsed: the verbs take nothing else.
 
+mod estimates;
+mod upgrades;
+
 use std::collections::BTreeSet;
 
 use crate::domain::amount::Amount;
@@ -17,6 +20,8 @@ use crate::domain::resolution::Totals;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
+pub use estimates::EstimatesRequest;
+pub use upgrades::{UpgradeFilter, UpgradesRequest};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]

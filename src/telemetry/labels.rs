@@ -229,12 +229,16 @@ label! {
         Periods = "periods",
         /// Grants that have begun or ended are booked, and the gate gets what it lacks of capacities.
         Grants = "grants",
+        /// Tenants are put on approved plans.
+        Upgrades = "upgrades",
         /// Periods that have ended are closed.
         Close = "close",
         /// Statements of closed periods are issued.
         Statements = "statements",
         /// Thresholds and forecasts of quotas are raised and resolved.
         Notices = "notices",
+        /// Estimates are learned from what finished work used.
+        Estimates = "estimates",
         /// Months of the entries are made ahead.
         Partitions = "partitions",
         /// Keys that were used are sealed into filters.

@@ -206,6 +206,7 @@ impl World {
             on_excess: line.rule.1,
             on_late: line.rule.2,
             late_within_seconds: line.rule.3,
+            estimated: false,
         };
         Body {
             fingerprint: tollgate::domain::fingerprint::Fingerprint([ask.meaning; 16]),

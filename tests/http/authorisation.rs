@@ -14,13 +14,14 @@ fn may(role: &str, bound: bool, method: &str, path: &str) -> bool {
     let own = path.starts_with("/v1/tenants/");
     let report = path.starts_with("/v1/reports/");
     let admin = path.starts_with("/v1/admin/");
+    let asks = own && !read;
     assert!(gate || own || report || admin, "no rule says who may call {path}");
     match (role, bound) {
         ("admin", _) => true,
         ("finance", false) => read || path.starts_with("/v1/admin/grants"),
         ("finance", true) => read && !admin,
-        ("service", _) => gate || own,
-        ("tenant", _) => read && own,
+        ("service", _) => gate || own && !asks,
+        ("tenant", _) => own,
         _ => false,
     }
 }

@@ -68,6 +68,7 @@ mod tenants;
 mod token_bucket;
 mod top_report;
 mod trials;
+mod upgrades;
 mod usage;
 
 use serde_json::json;

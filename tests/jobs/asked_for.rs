@@ -82,7 +82,19 @@ async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
     let names: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["job"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["close", "grants", "keys", "notices", "partitions", "periods", "restore", "retention", "statements"]
+        [
+            "close",
+            "estimates",
+            "grants",
+            "keys",
+            "notices",
+            "partitions",
+            "periods",
+            "restore",
+            "retention",
+            "statements",
+            "upgrades"
+        ]
     );
     app.finish().await;
 }

@@ -84,13 +84,25 @@ async fn every_job_runs_at_the_start_and_is_listed_with_its_outcome() {
     let list = wait_for("every job has run", Duration::from_secs(30), async || {
         let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].clone();
         let jobs = list.as_array().unwrap();
-        (jobs.len() == 9 && jobs.iter().all(|job| job["last_run"]["succeeded"] == true)).then_some(list)
+        (jobs.len() == 11 && jobs.iter().all(|job| job["last_run"]["succeeded"] == true)).then_some(list)
     })
     .await;
     let names: Vec<_> = list.as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["close", "grants", "keys", "notices", "partitions", "periods", "restore", "retention", "statements"]
+        [
+            "close",
+            "estimates",
+            "grants",
+            "keys",
+            "notices",
+            "partitions",
+            "periods",
+            "restore",
+            "retention",
+            "statements",
+            "upgrades"
+        ]
     );
     let first = &list[0];
     assert!(first["next_due"].as_str() > first["last_run"]["scheduled_for"].as_str(), "{first}");

@@ -5,6 +5,7 @@ mod billed_trace;
 mod carried;
 mod claims;
 mod close;
+mod estimates;
 mod instances;
 mod leap;
 mod notices;

@@ -69,6 +69,7 @@ impl Work {
             on_excess: OnExcess::Record,
             on_late: OnLate::Charge,
             late_within_seconds: 604_800,
+            estimated: false,
         };
         let head = Head {
             state: ReservationState::Reserved,

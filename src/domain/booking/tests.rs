@@ -19,6 +19,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
         on_excess: OnExcess::Record,
         on_late: OnLate::Charge,
         late_within_seconds: 60,
+        estimated: false,
     };
     let line = |(held, consumed): &(i64, i64)| LineUnits::new(units(*held), units(*consumed));
     Record {

@@ -26,8 +26,8 @@ fn ocr() -> Operation {
 }
 
 fn units(operation: &Operation, given: serde_json::Value) -> Result<Vec<(String, i64)>, Vec<FieldError>> {
-    let lines = operation.cost(&attributes(given), decimals_of)?;
-    Ok(lines.into_iter().map(|(meter, units)| (meter.to_string(), units.get())).collect())
+    let lines = operation.cost(&attributes(given), decimals_of, None)?;
+    Ok(lines.into_iter().map(|line| (line.meter.to_string(), line.units.get())).collect())
 }
 
 fn pages(given: serde_json::Value) -> i64 {
@@ -129,6 +129,71 @@ fn a_wrong_operation_names_every_fault() {
     );
 }
 
+fn learned() -> Operation {
+    operation(json!({ "id": "chat", "costs": [
+        { "meter": "page", "weights": { "tokens": "1" }, "factors": { "fast": "2" }, "min": "4", "max": "50",
+          "estimate": "learned" },
+        { "meter": "credit", "base": "0.5" }
+    ] }))
+}
+
+/// Lines of the learned operation where `learned` pages are, and whether each is an estimate.
+fn estimated(learned_units: Option<i64>, given: serde_json::Value) -> Vec<(i64, bool)> {
+    let estimate = |cost: &Cost, decimals| Estimate {
+        units: cost.estimated_units(learned_units.and_then(Units::new), decimals),
+        percentile: cost.percentile(),
+        source: crate::domain::estimate::EstimateSource::Tenant,
+        count: 1,
+        accuracy: None,
+    };
+    let lines = learned().cost(&attributes(given), decimals_of, Some(&estimate)).unwrap();
+    lines.into_iter().map(|line| (line.units.get(), line.estimate.is_some())).collect()
+}
+
+#[test]
+fn what_no_attribute_bounds_is_estimated_within_the_bounds_of_the_cost() {
+    let credit = (50, false);
+    assert_eq!(estimated(Some(20), json!({})), [(20, true), credit]);
+    assert_eq!(estimated(Some(20), json!({ "fast": true, "tokens": null })), [(20, true), credit]);
+    assert_eq!(estimated(Some(1), json!({})), [(4, true), credit]);
+    assert_eq!(estimated(Some(700), json!({})), [(50, true), credit]);
+    assert_eq!(estimated(None, json!({})), [(50, true), credit], "nothing learned holds the most");
+    assert_eq!(estimated(Some(20), json!({ "tokens": 7, "fast": true })), [(14, false), credit]);
+    assert_eq!(estimated(Some(20), json!({ "tokens": 0 })), [(4, false), credit]);
+    let no_least =
+        operation(json!({ "id": "a", "costs": [{ "meter": "page", "max": "5", "estimate": "learned" }] }));
+    let units = |learned| no_least.costs[0].estimated_units(Units::new(learned), Decimals::default()).get();
+    assert_eq!(units(0), 1, "a meter that is not held could not be consumed");
+    assert_eq!(no_least.errors(decimals_of), []);
+}
+
+#[test]
+fn what_was_used_is_never_an_estimate() {
+    let (pointer, message) = error(&learned(), json!({ "fast": true }));
+    assert_eq!(pointer, "/attributes");
+    assert!(message.contains("tokens") && message.contains("`lines`"), "{message}");
+    assert_eq!(units(&learned(), json!({ "tokens": 9 })).unwrap()[0].1, 9);
+    assert_eq!(error(&learned(), json!({ "fast": 3 })).0, "/attributes/fast");
+}
+
+#[test]
+fn an_estimate_needs_a_maximum_and_its_percentile_needs_an_estimate() {
+    let pointers = |cost: serde_json::Value| -> Vec<String> {
+        let errors = operation(json!({ "id": "chat", "costs": [cost] })).errors(decimals_of);
+        errors.into_iter().map(|error| error.pointer).collect()
+    };
+    assert_eq!(pointers(json!({ "meter": "page", "estimate": "learned" })), ["/costs/0/max"]);
+    let percentile = json!({ "meter": "page", "base": "1", "max": "5", "estimate_percentile": "0.5" });
+    assert_eq!(pointers(percentile), ["/costs/0/estimate_percentile"]);
+    for (field, wrong) in [("estimate", json!("guessed")), ("estimate_percentile", json!("1.5"))] {
+        let mut cost = json!({ "meter": "page", "max": "5", "estimate": "learned" });
+        cost[field] = wrong;
+        let read: Result<Operation, _> =
+            crate::domain::field_error::read_json(&json!({ "id": "chat", "costs": [cost] }));
+        assert_eq!(read.unwrap_err().pointer, format!("/costs/0/{field}"));
+    }
+}
+
 #[test]
 fn an_operation_refuses_what_it_does_not_serve() {
     let read = |text: &str| serde_json::from_str::<Operation>(text).map_err(|e| e.to_string());
@@ -216,8 +281,8 @@ proptest! {
             Just(AttributeValue::Absent),
         ], 0..4),
     ) {
-        if let Ok(lines) = ocr().cost(&values, decimals_of) {
-            prop_assert!(lines.iter().all(|(_, units)| (1..=10_000).contains(&units.get())));
+        if let Ok(lines) = ocr().cost(&values, decimals_of, None) {
+            prop_assert!(lines.iter().all(|line| (1..=10_000).contains(&line.units.get())));
         }
     }
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use super::counter::Generations;
 use super::document::Definitions;
 use super::globals::Globals;
-use crate::domain::amount::Units;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::{EndpointPath, Endpoints, HttpMethod};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, OperationId, PlanId};
 use crate::domain::meter::Meter;
-use crate::domain::operation::{Attributes, Operation};
+use crate::domain::operation::{Attributes, CostedLine, Operation};
 use crate::domain::plan::PlanDefinition;
 
 /// Meters, operations, default limits and plans at one version. Tenants are resolved one by one, at their first use.
@@ -90,12 +89,12 @@ impl Policy {
         &self,
         id: &OperationId,
         attributes: &Attributes,
-    ) -> Result<Vec<(MeterId, Units)>, Vec<FieldError>> {
+    ) -> Result<Vec<CostedLine>, Vec<FieldError>> {
         let refused = |message: String| Err(vec![FieldError::new("/operation", message)]);
         match self.operation(id) {
             None => refused(format!("no operation `{id}`")),
             Some(operation) if operation.archived => refused(format!("the operation `{id}` is archived")),
-            Some(operation) => operation.cost(attributes, |meter| self.definitions.decimals(meter)),
+            Some(operation) => operation.cost(attributes, |meter| self.definitions.decimals(meter), None),
         }
     }
 }

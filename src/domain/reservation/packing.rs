@@ -24,7 +24,8 @@
 //! The head's `flags` = 1 late + 4 degraded + 8 a `cap` left units uncharged, which follow the lines, + 16 the work had
 //! to wait for a queue, and for how long. (In old versions 2 said the 8, without the units.) Only a record of layout 2
 //! has the 16, and with it a place that older versions do not read. `rules` = on_excess (0 record, 1 cap, 2 reject) +
-//! 4 × on_late (0 charge, 1 reject).
+//! 4 × on_late (0 charge, 1 reject) + 8 where what was held is an estimate; older versions, which estimate nothing, do
+//! not know the 8.
 //! A counter's `flags` = number of lines (1 to 8), plus 16 when weights are given (else each is 1), plus 32 when the
 //! capacity is given (a line is `cap`).
 //!
@@ -59,6 +60,7 @@ const HEAD_BYTES: usize = 48;
 const FRONT_BYTES: usize = 16;
 const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
+const ESTIMATED: u8 = 8;
 const QUOTA_CAPACITY: i64 = -2;
 const LATE: u8 = 1;
 const DEGRADED: u8 = 4;
@@ -152,7 +154,7 @@ fn rules(line: &LineRule) -> u8 {
         OnLate::Charge => 0,
         OnLate::Reject => 4,
     };
-    excess + late
+    excess + late + if line.estimated { ESTIMATED } else { 0 }
 }
 
 fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
@@ -166,7 +168,8 @@ fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
         _ => return Err(Undecodable("on_excess")),
     };
     let on_late = if rules & 4 == 0 { OnLate::Charge } else { OnLate::Reject };
-    Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds: reader.u32()? })
+    let (late_within_seconds, estimated) = (reader.u32()?, rules & ESTIMATED != 0);
+    Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds, estimated })
 }
 
 impl BodyDetails {

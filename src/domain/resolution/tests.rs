@@ -22,6 +22,7 @@ fn standing(
         on_excess,
         on_late,
         late_within_seconds: 10,
+        estimated: false,
     };
     let record = Record {
         head: Head {

@@ -42,6 +42,9 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "kind" => SubjectKind::schema(),
         "from" | "to" => Instant::schema(),
         "status" if pattern.ends_with("/notices") => text().enum_values(Some(["raised", "resolved"])).into(),
+        "status" if pattern.ends_with("/upgrade-requests") => {
+            text().enum_values(Some(["pending", "approved", "declined"])).into()
+        }
         "status" => ReservationState::schema(),
         "reservation" => uuid(),
         "number" => {
@@ -80,7 +83,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "grants" | "decisions" => uuid(),
+        "reservations" | "grants" | "decisions" | "upgrade-requests" => uuid(),
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),

@@ -119,7 +119,7 @@ impl Calls {
     fn cost(&self, request: &CheckRequest) -> Answer<Costed> {
         let policy = self.core.policy.current();
         let work = check_work(&policy, request)?;
-        let (lines, operation) = lines_of(&policy, &work)?;
+        let (lines, operation) = lines_of(&policy, &work, None)?;
         let booked = lines.iter().filter(|line| line.meter.booked).count();
         let is_booked = booked == lines.len();
         if is_booked && request.key.is_none() && !request.peeks {

@@ -90,6 +90,8 @@ impl Repeat {
             amount: units.held.to_amount(line.decimals),
             requested: requested(&line.meter),
             decimals: line.decimals,
+            estimated: line.estimated,
+            estimate: None,
         });
         let head = &self.record.head;
         Reserved {

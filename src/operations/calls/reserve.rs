@@ -355,7 +355,9 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
             // A tombstone lacks these details; the same request has them again.
             record.body.rest = record.body.rest.or(body.rest);
             let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
-            let asked = prepared.lines.iter().map(|line| (line.meter.id.clone(), line.amount())).collect();
+            // What is estimated by now is not what was asked for then.
+            let asked = prepared.lines.iter().filter(|line| line.estimate.is_none());
+            let asked = asked.map(|line| (line.meter.id.clone(), line.amount())).collect();
             let repeat = Repeat { id: prepared.id, record, asked, limits, degraded };
             Ok(Decision::Repeat(Box::new(repeat)))
         }

@@ -128,6 +128,8 @@ fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> 
             amount: granted.to_amount(line.meter.decimals),
             requested: best_effort.then(|| line.amount()),
             decimals: line.meter.decimals,
+            estimated: line.estimate.is_some(),
+            estimate: line.estimate.clone(),
         })
         .collect()
 }

@@ -325,7 +325,7 @@ impl Calls {
         };
         let policy = self.core.policy.current();
         let rule = self.core.policy.operation_at(&operation, version).await?;
-        let lines = costed_by(&policy, &rule, attributes)?;
+        let lines = costed_by(&policy, &rule, attributes, None)?;
         let amounts =
             lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
         Ok(Totals::ByMeter(amounts.collect()))

@@ -2,11 +2,12 @@
 //! ledger.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Memory;
 use super::capacities::{at_gate, terms_of};
 use crate::domain::counter::Counter;
-use crate::domain::ids::Partition;
+use crate::domain::ids::{Partition, PlanId};
 use crate::gate::RestoreOutcome;
 use crate::ledger::{EndingPeriod, NextPeriod};
 use crate::operations::damage::Work;
@@ -40,10 +41,12 @@ impl Memory {
                 .await?;
             let Some(last) = page.last() else { return Ok(done) };
             after = Some((last.tenant.clone(), last.meter.clone()));
+            let tenants: Vec<_> = page.iter().map(|ending| ending.tenant.clone()).collect();
+            let plans = self.core.ledger.plans_to_come(&tenants).await?;
             let mut by_partition: BTreeMap<Partition, Vec<(NextPeriod, Counter)>> = BTreeMap::new();
             for ending in page {
                 let tenant = ending.tenant.clone();
-                match self.next_period(ending).await {
+                match self.next_period(ending, plans.get(&tenant)).await {
                     Ok(None) => {}
                     Ok(Some(next)) => {
                         by_partition.entry(self.core.gate.partition_of(&tenant)).or_default().push(next)
@@ -68,9 +71,17 @@ impl Memory {
         Ok(())
     }
 
-    /// The next period by the policy in force; none when the tenant no longer has such a quota.
-    async fn next_period(&self, ending: EndingPeriod) -> Answer<Option<(NextPeriod, Counter)>> {
-        let Some(entry) = self.core.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
+    /// The next period by the policy in force, or by a plan that the tenant gets by then (from an instant in unix ms
+    /// on); none when the tenant no longer has such a quota.
+    async fn next_period(
+        &self,
+        ending: EndingPeriod,
+        to_come: Option<&(PlanId, i64)>,
+    ) -> Answer<Option<(NextPeriod, Counter)>> {
+        let Some(mut entry) = self.core.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
+        if let Some((plan, _)) = to_come.filter(|(_, from_ms)| *from_ms <= ending.period_ms.1) {
+            entry = Arc::new(entry.on_plan(plan, self.core.clock.now_ms())?);
+        }
         let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
         Ok(quota.and_then(|quota| {
             let window = quota.window()?;

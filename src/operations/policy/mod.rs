@@ -5,6 +5,7 @@ mod calendars;
 mod in_use;
 mod items;
 mod overrides;
+mod plans;
 mod policy_change;
 mod policy_draft;
 mod trials;

@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
-use crate::domain::amount::{Amount, Units};
+use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::estimate::Estimate;
 use crate::domain::field_error::child;
-use crate::domain::ids::{MeterId, OperationId};
+use crate::domain::ids::{MeterId, OperationId, TenantId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::Meter;
-use crate::domain::operation::Operation;
+use crate::domain::operation::{Cost, Operation};
 use crate::domain::policy::Policy;
 use crate::domain::reservation::LineRule;
 use crate::operations::answers::AskedLine;
 use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::estimates::Estimates;
 use crate::operations::requests::{CheckRequest, Work};
 
 /// One line of a request: a meter and how much of it.
@@ -21,6 +23,8 @@ pub(in crate::operations) struct Line {
     pub(in crate::operations) meter: Arc<Meter>,
     /// How many units, above zero.
     pub(in crate::operations) units: Units,
+    /// Where that is an estimate, what it is made of.
+    pub(in crate::operations) estimate: Option<Box<Estimate>>,
 }
 
 impl Line {
@@ -42,22 +46,33 @@ impl Line {
             on_excess: self.meter.on_excess,
             on_late: self.meter.on_late,
             late_within_seconds: self.meter.late_within_seconds,
+            estimated: self.estimate.is_some(),
         }
     }
 }
 
-/// The lines of the work, and the operation that it names.
+/// The estimates of work of one tenant.
+pub(in crate::operations) struct Estimating<'a> {
+    /// What all tenants' work used.
+    pub(in crate::operations) estimates: &'a Estimates,
+    /// Whose work it is.
+    pub(in crate::operations) tenant: &'a TenantId,
+}
+
+/// The lines of the work, and the operation that it names. `estimating` is for work that may hold an estimate; none for
+/// work that is done.
 ///
 /// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount that is too precise or
 /// too large.
 pub(in crate::operations) fn lines_of(
     policy: &Policy,
     work: &Work,
+    estimating: Option<Estimating<'_>>,
 ) -> Answer<(Vec<Line>, Option<Arc<Operation>>)> {
     match work {
         Work::Operation { operation, attributes } => {
             let rule = known_operation(policy, operation)?;
-            let lines = costed_by(policy, &rule, attributes)?;
+            let lines = costed_by(policy, &rule, attributes, estimating)?;
             Ok((lines, Some(rule)))
         }
         Work::Lines { lines, operation } => {
@@ -131,7 +146,7 @@ fn default_work(policy: &Policy, check: &CheckRequest) -> Answer<Work> {
 fn one_line(policy: &Policy, meter: &MeterId, amount: Amount) -> Result<Line, (&'static str, String)> {
     let meter = usable_meter(policy, meter).map_err(|message| ("meter", message))?;
     let units = amount.to_units(meter.decimals).map_err(|error| ("amount", error.to_string()))?;
-    Ok(Line { meter, units })
+    Ok(Line { meter, units, estimate: None })
 }
 
 fn usable_meter(policy: &Policy, meter: &MeterId) -> Result<Arc<Meter>, String> {
@@ -152,22 +167,31 @@ fn known_operation(policy: &Policy, operation: &OperationId) -> Answer<Arc<Opera
     }
 }
 
-/// The lines that an operation's rule, at a given policy version, makes of the attributes.
+/// The lines that an operation's rule, at a given policy version, makes of the attributes; `estimating` as for
+/// [`lines_of`].
 pub(in crate::operations) fn costed_by(
     policy: &Policy,
     rule: &Operation,
     attributes: &serde_json::Map<String, serde_json::Value>,
+    estimating: Option<Estimating<'_>>,
 ) -> Answer<Vec<Line>> {
     let attributes = read_attributes(attributes)?;
-    let costs = rule
-        .cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals))
-        .map_err(OperationError::Invalid)?;
+    let decimals_of = |meter: &MeterId| policy.meter(meter).map(|meter| meter.decimals);
+    let costs = match estimating {
+        None => rule.cost(&attributes, decimals_of, None),
+        Some(Estimating { estimates, tenant }) => {
+            let estimate =
+                |cost: &Cost, decimals: Decimals| estimates.estimate(tenant, &rule.id, cost, decimals);
+            rule.cost(&attributes, decimals_of, Some(&estimate))
+        }
+    };
+    let costs = costs.map_err(OperationError::Invalid)?;
     costs
         .into_iter()
-        .map(|(meter, units)| {
-            let meter = usable_meter(policy, &meter)
+        .map(|line| {
+            let meter = usable_meter(policy, &line.meter)
                 .map_err(|message| OperationError::field("/operation", message))?;
-            Ok(Line { meter, units })
+            Ok(Line { meter, units: line.units, estimate: line.estimate })
         })
         .collect()
 }

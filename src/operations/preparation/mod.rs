@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-pub(super) use cost::{Line, check_work, costed_by, lines_of};
+pub(super) use cost::{Estimating, Line, check_work, costed_by, lines_of};
 use counters::places;
 pub(super) use counters::subject_counters_end_ms;
 pub(super) use fingerprint::fingerprint;
@@ -27,6 +27,7 @@ use crate::gate::GuardedWork;
 use crate::operations::answers::{Refusal, RefusalCode};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::estimates::Estimates;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{ReserveRequest, Work};
 
@@ -57,6 +58,7 @@ pub(super) struct Prepared {
 /// Prepares admissions by the policy in force.
 pub(super) struct Preparation {
     core: Arc<Core>,
+    estimates: Arc<Estimates>,
     pub(super) ids: ReservationIds,
     /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
     deny_without_limit: bool,
@@ -64,8 +66,13 @@ pub(super) struct Preparation {
 
 impl Preparation {
     /// Makes ids of this installation.
-    pub(super) fn new(core: Arc<Core>, ids: ReservationIds, deny_without_limit: bool) -> Self {
-        Self { core, ids, deny_without_limit }
+    pub(super) fn new(
+        core: Arc<Core>,
+        estimates: Arc<Estimates>,
+        ids: ReservationIds,
+        deny_without_limit: bool,
+    ) -> Self {
+        Self { core, estimates, ids, deny_without_limit }
     }
 
     /// The id of a call with a key.
@@ -87,7 +94,10 @@ impl Preparation {
     ) -> Answer<Prepared> {
         refuse_archived(entry)?;
         let policy = self.core.policy.current();
-        let (lines, operation) = lines_of(&policy, &request.work)?;
+        // Only a hold is an estimate: usage says what was used.
+        let estimating =
+            (call == RESERVE).then_some(Estimating { estimates: &self.estimates, tenant: &request.tenant });
+        let (lines, operation) = lines_of(&policy, &request.work, estimating)?;
         refuse_light(&lines, &request.work)?;
         let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
         let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);

@@ -2,6 +2,7 @@
 
 mod audit;
 mod entries;
+mod estimates;
 mod health;
 mod leaked;
 mod lists;
@@ -19,12 +20,14 @@ pub use health::{Health, Readiness};
 
 use crate::domain::ids::ReservationIds;
 use crate::operations::core::Core;
+use crate::operations::estimates::Estimates;
 use crate::operations::memory::Memory;
 use crate::operations::outage::Outage;
 
 /// Reads of the gate and of the books.
 pub struct Reads {
     core: Arc<Core>,
+    estimates: Arc<Estimates>,
     memory: Arc<Memory>,
     outage: Arc<Outage>,
     ids: ReservationIds,
@@ -34,10 +37,11 @@ impl Reads {
     /// `ids` parses the ids in cursors.
     pub(super) fn new(
         core: Arc<Core>,
+        estimates: Arc<Estimates>,
         memory: Arc<Memory>,
         outage: Arc<Outage>,
         ids: ReservationIds,
     ) -> Self {
-        Self { core, memory, outage, ids }
+        Self { core, estimates, memory, outage, ids }
     }
 }

@@ -14,6 +14,7 @@ fn record() -> Record {
         on_excess,
         on_late: OnLate::Reject,
         late_within_seconds: 604_800,
+        estimated: name == "llm.token",
     };
     let subject =
         Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("a b/7").unwrap() };

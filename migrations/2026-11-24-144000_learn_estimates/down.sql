@@ -1,0 +1,1 @@
+DROP TABLE estimate_marks, usage_estimates;

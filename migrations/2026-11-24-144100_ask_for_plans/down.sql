@@ -1,0 +1,1 @@
+DROP TABLE raised_quotas, upgrade_requests;

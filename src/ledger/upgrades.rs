@@ -1,0 +1,342 @@
+//! Upgrade requests: one pending at most of each tenant, decided once, applied until that has succeeded.
+
+use std::collections::HashMap;
+
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+use serde_json::json;
+
+use super::columns::{Milliseconds, MillisecondsIfAny};
+use super::schema::{quota_periods, raised_quotas, upgrade_requests};
+use super::{BEGIN, Ledger, LedgerError, audit, capacities, instant, number};
+use crate::domain::ids::{MeterId, PlanId, TenantId};
+use crate::domain::upgrade::{UpgradeId, UpgradeState, UpgradeTerms};
+
+/// An upgrade request as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredUpgrade {
+    /// Its id.
+    pub id: UpgradeId,
+    /// What is asked for.
+    pub terms: UpgradeTerms,
+    /// What became of it.
+    pub state: UpgradeState,
+    /// When it was made (service time, unix ms).
+    pub requested_at_ms: i64,
+    /// Who made it.
+    pub requested_by: String,
+    /// When it was decided (service time, unix ms).
+    pub decided_at_ms: Option<i64>,
+    /// Who decided it.
+    pub decided_by: Option<String>,
+    /// From when on the plan holds, where it is approved (unix ms).
+    pub effective_at_ms: Option<i64>,
+    /// When the tenant got the plan (service time, unix ms).
+    pub applied_at_ms: Option<i64>,
+}
+
+/// What became of a request that was to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Requested {
+    /// It is made.
+    Now(StoredUpgrade),
+    /// It, or another one, was made before under this key.
+    Before(StoredUpgrade),
+    /// Another one of the tenant is pending.
+    Pending(UpgradeId),
+}
+
+/// How a request is decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deciding {
+    /// Approved, from this instant on (unix ms); none: declined.
+    pub effective_at_ms: Option<i64>,
+    /// When (service time, unix ms).
+    pub now_ms: i64,
+    /// By whom.
+    pub actor: String,
+}
+
+/// Which requests to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UpgradeFilter {
+    /// Only this tenant's; none for all.
+    pub tenant: Option<TenantId>,
+    /// Only those of this state.
+    pub state: Option<UpgradeState>,
+}
+
+/// A place in the list of requests: when it was made (unix ms), and its id.
+pub type UpgradeCursor = (i64, UpgradeId);
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = upgrade_requests, check_for_backend(Pg))]
+struct Row {
+    tenant: TenantId,
+    id: uuid::Uuid,
+    plan: String,
+    reason: String,
+    state: String,
+    #[diesel(deserialize_as = Milliseconds)]
+    requested_at: i64,
+    requested_by: String,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    decided_at: Option<i64>,
+    decided_by: Option<String>,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    effective_at: Option<i64>,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    applied_at: Option<i64>,
+}
+
+impl Row {
+    fn read(self) -> Result<StoredUpgrade, LedgerError> {
+        let damaged =
+            |what: &str| LedgerError::Damaged(format!("the {what} of the upgrade request {}", self.id));
+        let plan = PlanId::parse(&self.plan).map_err(|_| damaged("plan"))?;
+        let state = UpgradeState::from_word(&self.state).ok_or_else(|| damaged("state"))?;
+        Ok(StoredUpgrade {
+            id: UpgradeId::from_uuid(self.id),
+            terms: UpgradeTerms { tenant: self.tenant, plan, reason: self.reason },
+            state,
+            requested_at_ms: self.requested_at,
+            requested_by: self.requested_by,
+            decided_at_ms: self.decided_at,
+            decided_by: self.decided_by,
+            effective_at_ms: self.effective_at,
+            applied_at_ms: self.applied_at,
+        })
+    }
+}
+
+impl Ledger {
+    /// Makes a request, once under its id.
+    pub async fn request_upgrade(
+        &self,
+        id: UpgradeId,
+        terms: UpgradeTerms,
+        now_ms: i64,
+        actor: &str,
+    ) -> Result<Requested, LedgerError> {
+        let actor = actor.to_owned();
+        self.transact(BEGIN, move |connection| {
+            async move { request(connection, id, terms, now_ms, &actor).await }.boxed()
+        })
+        .await
+    }
+
+    /// Decides a request that is pending. Returns it as it is then, and whether this call decided it; none where there
+    /// is no such request.
+    pub async fn decide_upgrade(
+        &self,
+        id: UpgradeId,
+        deciding: Deciding,
+    ) -> Result<Option<(StoredUpgrade, bool)>, LedgerError> {
+        self.transact(BEGIN, move |connection| async move { decide(connection, id, &deciding).await }.boxed())
+            .await
+    }
+
+    /// The request with this id.
+    pub async fn upgrade(&self, id: UpgradeId) -> Result<Option<StoredUpgrade>, LedgerError> {
+        let query =
+            || upgrade_requests::table.filter(upgrade_requests::id.eq(id.uuid())).select(Row::as_select());
+        self.first(query).await?.map(Row::read).transpose()
+    }
+
+    /// Requests, newest first, at most `limit`, after `after`.
+    pub async fn list_upgrades(
+        &self,
+        filter: &UpgradeFilter,
+        after: Option<UpgradeCursor>,
+        limit: usize,
+    ) -> Result<Vec<StoredUpgrade>, LedgerError> {
+        use upgrade_requests::{id, requested_at, state, tenant};
+        let after = match after {
+            Some((at_ms, of_id)) => Some((instant::from_ms(at_ms)?, of_id.uuid())),
+            None => None,
+        };
+        let query = || {
+            let mut found = upgrade_requests::table.select(Row::as_select()).into_boxed();
+            if let Some(of_tenant) = &filter.tenant {
+                found = found.filter(tenant.eq(of_tenant));
+            }
+            if let Some(in_state) = filter.state {
+                found = found.filter(state.eq(in_state.as_str()));
+            }
+            if let Some((at, of_id)) = after {
+                found = found.filter(requested_at.le(at)).filter(requested_at.lt(at).or(id.lt(of_id)));
+            }
+            found.order((requested_at.desc(), id.desc())).limit(number::limit(limit))
+        };
+        self.load(query).await?.into_iter().map(Row::read).collect()
+    }
+
+    /// Approved requests whose plan holds by `now_ms` and whose tenants do not have it yet, the earliest first.
+    pub async fn due_upgrades(&self, now_ms: i64, limit: usize) -> Result<Vec<StoredUpgrade>, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        let query = || {
+            upgrade_requests::table
+                .filter(upgrade_requests::applied_at.is_null())
+                .filter(upgrade_requests::effective_at.le(now))
+                .order((upgrade_requests::effective_at, upgrade_requests::id))
+                .limit(number::limit(limit))
+                .select(Row::as_select())
+        };
+        self.load(query).await?.into_iter().map(Row::read).collect()
+    }
+
+    /// The plans that these tenants are to get, each with the instant from which on it holds (unix ms).
+    pub async fn plans_to_come(
+        &self,
+        tenants: &[TenantId],
+    ) -> Result<HashMap<TenantId, (PlanId, i64)>, LedgerError> {
+        let query = || {
+            upgrade_requests::table
+                .filter(upgrade_requests::applied_at.is_null())
+                .filter(upgrade_requests::effective_at.is_not_null())
+                .filter(upgrade_requests::tenant.eq_any(tenants))
+                .order(upgrade_requests::effective_at)
+                .select(Row::as_select())
+        };
+        let mut plans = HashMap::new();
+        for row in self.load(query).await? {
+            let StoredUpgrade { terms, effective_at_ms, .. } = row.read()?;
+            plans.extend(effective_at_ms.map(|at_ms| (terms.tenant, (terms.plan, at_ms))));
+        }
+        Ok(plans)
+    }
+
+    /// Notes that the tenant has the plan.
+    pub async fn note_upgraded(&self, id: UpgradeId, now_ms: i64) -> Result<(), LedgerError> {
+        let pending = upgrade_requests::table
+            .filter(upgrade_requests::id.eq(id.uuid()))
+            .filter(upgrade_requests::applied_at.is_null());
+        let at = instant::from_ms(now_ms)?;
+        self.execute(diesel::update(pending).set(upgrade_requests::applied_at.eq(at))).await.map(drop)
+    }
+
+    /// What a period of a quota includes: what it was opened with, or what a change of plan has raised that to since.
+    /// None where it is not open.
+    pub async fn included_of(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        start_ms: i64,
+    ) -> Result<Option<Decimal>, LedgerError> {
+        let start = instant::from_ms(start_ms)?;
+        let opened = self
+            .first(|| quota_periods::table.find((tenant, meter, start)).select(quota_periods::included))
+            .await?;
+        let raised = self
+            .first(|| raised_quotas::table.find((tenant, meter, start)).select(raised_quotas::included))
+            .await?;
+        Ok(opened.map(|opened: Decimal| raised.map_or(opened, |raised: Decimal| raised.max(opened))))
+    }
+
+    /// Notes that a period of a quota includes at least so much since a change of plan.
+    pub async fn note_raised(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        start_ms: i64,
+        included: Decimal,
+    ) -> Result<(), LedgerError> {
+        let values = (
+            raised_quotas::tenant.eq(tenant.clone()),
+            raised_quotas::meter.eq(meter.clone()),
+            raised_quotas::period_start.eq(instant::from_ms(start_ms)?),
+            raised_quotas::included.eq(included),
+        );
+        let note = diesel::insert_into(raised_quotas::table)
+            .values(values)
+            .on_conflict((raised_quotas::tenant, raised_quotas::meter, raised_quotas::period_start))
+            .do_update()
+            .set(raised_quotas::included.eq(included));
+        self.execute(note).await.map(drop)
+    }
+}
+
+async fn request(
+    connection: &mut AsyncPgConnection,
+    id: UpgradeId,
+    terms: UpgradeTerms,
+    now_ms: i64,
+    actor: &str,
+) -> Result<Requested, LedgerError> {
+    capacities::lock_tenant(connection, &terms.tenant).await?;
+    if let Some(stored) = find(connection, id).await? {
+        return Ok(Requested::Before(stored));
+    }
+    let pending: Option<uuid::Uuid> = upgrade_requests::table
+        .filter(upgrade_requests::tenant.eq(&terms.tenant))
+        .filter(upgrade_requests::state.eq(UpgradeState::Pending.as_str()))
+        .select(upgrade_requests::id)
+        .first(connection)
+        .await
+        .optional()?;
+    if let Some(pending) = pending {
+        return Ok(Requested::Pending(UpgradeId::from_uuid(pending)));
+    }
+    let values = (
+        upgrade_requests::tenant.eq(&terms.tenant),
+        upgrade_requests::id.eq(id.uuid()),
+        upgrade_requests::plan.eq(terms.plan.as_str()),
+        upgrade_requests::reason.eq(&terms.reason),
+        upgrade_requests::state.eq(UpgradeState::Pending.as_str()),
+        upgrade_requests::requested_at.eq(instant::from_ms(now_ms)?),
+        upgrade_requests::requested_by.eq(actor),
+    );
+    diesel::insert_into(upgrade_requests::table).values(values).execute(connection).await?;
+    let detail = json!({ "tenant": terms.tenant, "plan": terms.plan, "reason": terms.reason });
+    audit::note(connection, actor, "create", &object(id), detail).await?;
+    find(connection, id).await?.map(Requested::Now).ok_or_else(|| gone(id))
+}
+
+async fn decide(
+    connection: &mut AsyncPgConnection,
+    id: UpgradeId,
+    deciding: &Deciding,
+) -> Result<Option<(StoredUpgrade, bool)>, LedgerError> {
+    let found = upgrade_requests::table.filter(upgrade_requests::id.eq(id.uuid()));
+    let row: Option<Row> = found.select(Row::as_select()).for_update().first(connection).await.optional()?;
+    let Some(stored) = row.map(Row::read).transpose()? else { return Ok(None) };
+    if stored.state != UpgradeState::Pending {
+        return Ok(Some((stored, false)));
+    }
+    let (state, action) = match deciding.effective_at_ms {
+        Some(_) => (UpgradeState::Approved, "approve"),
+        None => (UpgradeState::Declined, "decline"),
+    };
+    diesel::update(found)
+        .set((
+            upgrade_requests::state.eq(state.as_str()),
+            upgrade_requests::decided_at.eq(instant::from_ms(deciding.now_ms)?),
+            upgrade_requests::decided_by.eq(&deciding.actor),
+            upgrade_requests::effective_at.eq(deciding.effective_at_ms.map(instant::from_ms).transpose()?),
+        ))
+        .execute(connection)
+        .await?;
+    let detail = json!({ "tenant": stored.terms.tenant, "plan": stored.terms.plan });
+    audit::note(connection, &deciding.actor, action, &object(id), detail).await?;
+    let stored = find(connection, id).await?.ok_or_else(|| gone(id))?;
+    Ok(Some((stored, true)))
+}
+
+async fn find(
+    connection: &mut AsyncPgConnection,
+    id: UpgradeId,
+) -> Result<Option<StoredUpgrade>, LedgerError> {
+    let found = upgrade_requests::table.filter(upgrade_requests::id.eq(id.uuid())).select(Row::as_select());
+    found.first(connection).await.optional()?.map(Row::read).transpose()
+}
+
+fn object(id: UpgradeId) -> String {
+    format!("upgrade_request {id}")
+}
+
+fn gone(id: UpgradeId) -> LedgerError {
+    LedgerError::Damaged(format!("the upgrade request {id} is gone"))
+}

@@ -1,0 +1,274 @@
+//! Upgrade requests: a tenant asks for another plan; an administrator who approves puts it on that plan, now or with
+//! its next period.
+
+use std::sync::Arc;
+
+use crate::domain::amount::Amount;
+use crate::domain::counter::Counter;
+use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::ids::{IdempotencyKey, PlanId};
+use crate::domain::period::Window;
+use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
+use crate::ledger::{Deciding, Requested, StoredUpgrade};
+use crate::operations::answers::{Rows, UpgradeDetails};
+use crate::operations::core::Core;
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::grants::GrantVerbs;
+use crate::operations::memory::Memory;
+use crate::operations::policy::PolicyVerbs;
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::UpgradesRequest;
+
+/// How many approved requests a run applies at most.
+const PAGE: usize = 500;
+
+/// Makes, lists and decides requests for other plans.
+pub struct Upgrades {
+    core: Arc<Core>,
+    policy: Arc<PolicyVerbs>,
+    grants: GrantVerbs,
+}
+
+impl Upgrades {
+    pub(super) fn new(core: Arc<Core>, policy: Arc<PolicyVerbs>, memory: Arc<Memory>) -> Self {
+        let grants = GrantVerbs::new(core.clone(), memory);
+        Self { core, policy, grants }
+    }
+
+    /// Makes a request, once under its key.
+    ///
+    /// Errors: the plan is unknown, archived or the tenant's own; another request of the tenant is pending.
+    pub async fn request(
+        &self,
+        key: Option<IdempotencyKey>,
+        terms: UpgradeTerms,
+        actor: &str,
+    ) -> Answer<UpgradeDetails> {
+        let tenant = terms.tenant.clone();
+        let entry = self.core.policy.find_tenant(&tenant).await?;
+        let entry = entry.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))?;
+        let id = match &key {
+            Some(key) => UpgradeId::of(&tenant, key),
+            None => UpgradeId::from_uuid(uuid::Uuid::now_v7()),
+        };
+        if let Some(stored) = self.core.ledger.upgrade(id).await? {
+            return repeated(stored, &terms);
+        }
+        if entry.definition.archived {
+            return Err(OperationError::field("", format!("the tenant {tenant} is archived")));
+        }
+        self.check_plan(&terms.plan)?;
+        if entry.definition.plan.as_ref() == Some(&terms.plan) {
+            let message = format!("is the plan that {tenant} has already");
+            return Err(OperationError::field("/plan", message));
+        }
+        let now_ms = self.core.clock.now_ms();
+        match self.core.ledger.request_upgrade(id, terms.clone(), now_ms, actor).await? {
+            Requested::Now(stored) => Ok(UpgradeDetails { stored, replayed: false }),
+            Requested::Before(stored) => repeated(stored, &terms),
+            Requested::Pending(other) => Err(OperationError::InUse(format!(
+                "the upgrade request {other} of {tenant} is pending: one can be decided at a time"
+            ))),
+        }
+    }
+
+    /// Requests, newest first.
+    pub async fn list(&self, request: UpgradesRequest) -> Answer<Rows<UpgradeDetails>> {
+        let UpgradesRequest { filter, page } = request;
+        if let Some(tenant) = &filter.tenant
+            && self.core.policy.find_tenant(tenant).await?.is_none()
+        {
+            return Err(OperationError::NotFound(format!("there is no tenant {tenant}")));
+        }
+        let limit = page.rows_max();
+        let after = page.after.as_deref().map(place).transpose()?;
+        let rows = self.core.ledger.list_upgrades(&filter, after, limit + 1).await?;
+        let rows = Rows::page(rows, limit, |row| format!("{}:{}", row.requested_at_ms, row.id));
+        Ok(rows.map(|stored| UpgradeDetails { stored, replayed: false }))
+    }
+
+    /// Approves a request. Where it holds at once, the tenant has the plan when this returns, or soon after where a
+    /// server is away. A repeat changes nothing.
+    ///
+    /// Errors: the tenant cannot have the plan; the request was declined.
+    pub async fn approve(&self, id: UpgradeId, effective: Effective, actor: &str) -> Answer<UpgradeDetails> {
+        let found = self.known(id).await?;
+        let UpgradeTerms { tenant, plan, .. } = &found.terms;
+        if found.state == UpgradeState::Pending {
+            self.check_plan(plan)?;
+            self.policy.set_plan(tenant, plan, true, actor).await?;
+        }
+        let entry = self.core.policy.tenant(tenant).await?;
+        let now_ms = self.core.clock.now_ms();
+        let effective_at_ms = match effective {
+            Effective::Now => now_ms,
+            Effective::NextPeriod => entry.windows(now_ms).period.end_ms,
+        };
+        let decided = self.decide(id, Some(effective_at_ms), actor).await?;
+        if decided.stored.state != UpgradeState::Approved {
+            return Err(OperationError::UpgradeDecided("declined"));
+        }
+        let is_due = decided.stored.effective_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+        if decided.stored.applied_at_ms.is_some() || !is_due {
+            return Ok(decided);
+        }
+        if let Err(error) = self.apply(&decided.stored).await {
+            tracing::warn!(%tenant, upgrade = %id, %error, "an approved plan comes later");
+        }
+        Ok(UpgradeDetails { stored: self.known(id).await?, ..decided })
+    }
+
+    /// Declines a request. A repeat changes nothing.
+    ///
+    /// Errors: it was approved.
+    pub async fn decline(&self, id: UpgradeId, actor: &str) -> Answer<UpgradeDetails> {
+        let decided = self.decide(id, None, actor).await?;
+        if decided.stored.state != UpgradeState::Declined {
+            return Err(OperationError::UpgradeDecided("approved"));
+        }
+        Ok(decided)
+    }
+
+    /// Puts the tenants of approved requests on their plans, as far as they hold by now. Returns how many.
+    pub async fn follow(&self) -> Answer<u64> {
+        let mut applied = 0;
+        for stored in self.core.ledger.due_upgrades(self.core.clock.now_ms(), PAGE).await? {
+            match self.apply(&stored).await {
+                Ok(()) => applied += 1,
+                Err(error) if error.is_server_away() => return Err(error),
+                Err(error) => {
+                    let item = format!("upgrade request {} of tenant {}", stored.id, stored.terms.tenant);
+                    self.core.damage.pass_over(Work::Upgrade, &item, &error).await;
+                }
+            }
+        }
+        Ok(applied)
+    }
+
+    async fn known(&self, id: UpgradeId) -> Answer<StoredUpgrade> {
+        self.core.ledger.upgrade(id).await?.ok_or_else(no_such_request)
+    }
+
+    async fn decide(
+        &self,
+        id: UpgradeId,
+        effective_at_ms: Option<i64>,
+        actor: &str,
+    ) -> Answer<UpgradeDetails> {
+        let deciding =
+            Deciding { effective_at_ms, now_ms: self.core.clock.now_ms(), actor: actor.to_owned() };
+        let decided = self.core.ledger.decide_upgrade(id, deciding).await?;
+        let (stored, is_new) = decided.ok_or_else(no_such_request)?;
+        Ok(UpgradeDetails { stored, replayed: !is_new })
+    }
+
+    fn check_plan(&self, plan: &PlanId) -> Answer<()> {
+        let policy = self.core.policy.current();
+        match policy.plan(plan) {
+            None => Err(OperationError::field("/plan", format!("there is no plan {plan}"))),
+            Some(found) if found.archived => {
+                Err(OperationError::field("/plan", format!("the plan {plan} is archived")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Puts the tenant on the plan, grants what it includes beyond that of the open periods, and notes that. Each step
+    /// is safe to repeat, so that a run may end anywhere.
+    async fn apply(&self, stored: &StoredUpgrade) -> Answer<()> {
+        let UpgradeTerms { tenant, plan, .. } = &stored.terms;
+        let actor = stored.decided_by.as_deref().unwrap_or(&stored.requested_by);
+        self.policy.set_plan(tenant, plan, false, actor).await?;
+        let entry = self.core.policy.tenant(tenant).await?;
+        self.raise_quotas(&entry, plan, actor).await?;
+        self.core.ledger.note_upgraded(stored.id, self.core.clock.now_ms()).await?;
+        Ok(())
+    }
+
+    /// Grants the difference where the plan includes more than an open period of a quota does, or the next one that is
+    /// open already.
+    async fn raise_quotas(&self, entry: &TenantEntry, plan: &PlanId, actor: &str) -> Answer<()> {
+        let now_ms = self.core.gate_now_ms();
+        let next_ms = entry.calendars.windows(now_ms).period.end_ms;
+        for at_ms in [now_ms, next_ms] {
+            // Computed apart: the entry keeps the current windows.
+            let windows = entry.calendars.windows(at_ms);
+            for quota in entry.policy.overview(&[], at_ms, &windows).counters {
+                if let Some(window) = quota.window().filter(|_| quota.is_quota()) {
+                    self.raise_quota(entry, &quota, window, plan, actor).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn raise_quota(
+        &self,
+        entry: &TenantEntry,
+        quota: &Counter,
+        window: Window,
+        plan: &PlanId,
+        actor: &str,
+    ) -> Answer<()> {
+        let tenant = &entry.definition.id;
+        let included = self.core.ledger.included_of(tenant, &quota.meter, window.start_ms).await?;
+        // A period that is not open will be opened with what the plan includes.
+        let Some(was) = included else { return Ok(()) };
+        let was = Amount::from_decimal(was).map_err(|error| OperationError::Internal(error.to_string()))?;
+        let now = quota.capacity.to_amount(quota.decimals);
+        let missing = now.saturating_sub(was);
+        if missing.is_zero() {
+            return Ok(());
+        }
+        let has_begun = window.start_ms <= self.core.gate_now_ms();
+        let terms = GrantTerms {
+            tenant: tenant.clone(),
+            meter: quota.meter.clone(),
+            amount: missing,
+            kind: GrantKind::Promotional,
+            priority: Priority::default(),
+            effective_at_ms: (!has_begun).then_some(window.start_ms),
+            expires_at_ms: window.end_ms,
+            reason: format!("plan {plan}"),
+        };
+        match self.grants.make(raise_id(&terms, window, was), terms, actor).await {
+            // A run for another plan that includes as much broke off before it noted this.
+            Ok(_) | Err(OperationError::GrantKeyReused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.core.ledger.note_raised(tenant, &quota.meter, window.start_ms, now.decimal()).await?)
+    }
+}
+
+/// The id of a raise's grant is a hash of what is raised, in which period and from where: no key names the same grant.
+fn raise_id(terms: &GrantTerms, window: Window, was: Amount) -> GrantId {
+    let mut hasher = blake3::Hasher::new_derive_key("tollgate raised quota v1");
+    let (was, amount) = (was.to_string(), terms.amount.to_string());
+    for part in [terms.tenant.as_str(), terms.meter.as_str(), &was, &amount] {
+        hasher.update(part.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.update(&window.start_ms.to_le_bytes());
+    let mut bytes = [0; 16];
+    hasher.finalize_xof().fill(&mut bytes);
+    GrantId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+fn repeated(stored: StoredUpgrade, terms: &UpgradeTerms) -> Answer<UpgradeDetails> {
+    if stored.terms == *terms {
+        Ok(UpgradeDetails { stored, replayed: true })
+    } else {
+        Err(OperationError::UpgradeKeyReused(stored.id))
+    }
+}
+
+fn no_such_request() -> OperationError {
+    OperationError::NotFound("there is no such upgrade request".into())
+}
+
+fn place(text: &str) -> Answer<(i64, UpgradeId)> {
+    let (at, id) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
+    let at_ms = at.parse().map_err(|_| OperationError::bad_cursor())?;
+    Ok((at_ms, id.parse().map_err(|_| OperationError::bad_cursor())?))
+}

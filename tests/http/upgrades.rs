@@ -1,0 +1,214 @@
+//! Upgrade requests: a tenant asks for another plan, an administrator decides, and an approved plan holds from its
+//! instant on.
+
+use serde_json::{Value, json};
+
+use crate::ledger::rows;
+use crate::support::app::*;
+
+const ASK: &str = "/v1/tenants/acme/upgrade-requests";
+const ADMIN: &str = "/v1/admin/upgrade-requests";
+
+/// Tenant `acme` on a plan with fifty pages a month, and three other plans beside it; in UTC, on the tenth of March,
+/// where no job runs by itself.
+async fn with_plans() -> TestApp {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    for (plan, included) in [("pro", "80"), ("max", "200"), ("small", "5")] {
+        app.define(&format!("plans/{plan}"), json!({ "quotas": [quota_of(included)] })).await;
+    }
+    app
+}
+
+/// Asks for this plan; the request's id.
+async fn asked(app: &TestApp, plan: &str) -> String {
+    app.post(ASK, json!({ "plan": plan })).await.expect(201).text("/id").to_owned()
+}
+
+async fn approve(app: &TestApp, id: &str, effective: &str) -> Value {
+    app.post(&format!("{ADMIN}/{id}/approve"), json!({ "effective": effective })).await.expect(200).body
+}
+
+async fn plan(app: &TestApp) -> String {
+    app.get("/v1/admin/tenants/acme").await.expect(200).text("/plan").to_owned()
+}
+
+/// Granted, consumed and remaining pages.
+async fn pages_left(app: &TestApp) -> [String; 3] {
+    let quota = app.quota().await;
+    ["granted", "consumed", "remaining"].map(|field| quota.text(&format!("/quotas/0/{field}")).to_owned())
+}
+
+async fn follow(app: &TestApp) -> u64 {
+    app.app().operations.upgrades.follow().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_plan_holds_at_once_and_grants_the_difference_once() {
+    let app = with_plans().await;
+    app.use_pages("all", "50").await.expect(201);
+    app.use_pages("more", "1").await.is_problem(429, "quota_exceeded");
+    let tenant = app.make_key("tenant", Some("acme")).await;
+    let body = json!({ "plan": "pro", "reason": "more pages" });
+    let made = tenant.post(ASK, body).await.expect(201).body;
+    assert_eq!(
+        (&made["status"], &made["plan"], &made["reason"]),
+        (&json!("pending"), &json!("pro"), &json!("more pages"))
+    );
+    assert_eq!(plan(&app).await, "plan", "nothing changes before it is decided");
+    let id = made["id"].as_str().unwrap();
+    let approved = approve(&app, id, "now").await;
+    assert_eq!(
+        (&approved["status"], &approved["effective_at"]),
+        (&json!("approved"), &json!("2026-03-10T12:00:00Z"))
+    );
+    assert_eq!(
+        (&approved["applied_at"], &approved["replayed"]),
+        (&json!("2026-03-10T12:00:00Z"), &json!(false))
+    );
+    assert_eq!(plan(&app).await, "pro");
+    assert_eq!(pages_left(&app).await, ["80", "50", "30"], "counters stay");
+    app.use_pages("more", "30").await.expect(201);
+    app.use_pages("most", "1").await.is_problem(429, "quota_exceeded");
+    let again = approve(&app, id, "next_period").await;
+    assert_eq!((&again["effective_at"], &again["replayed"]), (&approved["effective_at"], &json!(true)));
+    assert_eq!((follow(&app).await, pages_left(&app).await[0].as_str()), (0, "80"));
+    app.drained().await;
+    let booked =
+        "SELECT credit, debit, amount::float8 AS a FROM entries WHERE class = 'grant' ORDER BY amount DESC";
+    assert_eq!(rows(&app.database, booked).await, ["granted available 50", "granted available 30"]);
+    app.get(&format!("{ADMIN}?status=pending")).await.expect(200);
+    let own = tenant.get(&format!("{ASK}?status=approved")).await.expect(200).body;
+    assert_eq!((&own["data"][0]["id"], own["data"].as_array().unwrap().len()), (&json!(id), 1));
+    let audit = app.get("/v1/admin/audit?object_kind=upgrade_request").await.expect(200).body;
+    let actions: Vec<_> = audit["data"].as_array().unwrap().iter().map(|row| row["action"].clone()).collect();
+    assert_eq!(actions, ["approve", "create"], "{audit}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_rises_twice_in_a_period_has_what_the_last_plan_includes_and_no_more() {
+    let app = with_plans().await;
+    app.use_pages("some", "20").await.expect(201);
+    approve(&app, &asked(&app, "pro").await, "now").await;
+    approve(&app, &asked(&app, "max").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["200", "20", "180"]);
+    approve(&app, &asked(&app, "small").await, "now").await;
+    assert_eq!(plan(&app).await, "small");
+    assert_eq!(
+        pages_left(&app).await,
+        ["200", "20", "180"],
+        "a lower plan reaches the quota with its next period"
+    );
+    approve(&app, &asked(&app, "max").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["200", "20", "180"], "nothing is granted twice");
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    app.define("plans/top", json!({ "quotas": [quota_of("300")] })).await;
+    approve(&app, &asked(&app, "top").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["300", "20", "280"]);
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    app.use_pages("april", "300").await.expect(201);
+    app.use_pages("beyond", "1").await.is_problem(429, "quota_exceeded");
+    app.app().operations.grants.follow().await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_the_next_period_holds_from_its_begin_on_in_what_is_opened_ahead_too() {
+    for (wanted, included) in [("max", "200"), ("small", "5")] {
+        let app = with_plans().await;
+        app.use_pages("march", "20").await.expect(201);
+        let approved = approve(&app, &asked(&app, wanted).await, "next_period").await;
+        assert_eq!(
+            (&approved["effective_at"], &approved["applied_at"]),
+            (&json!("2026-04-01T00:00:00Z"), &json!(null))
+        );
+        assert_eq!((follow(&app).await, plan(&app).await.as_str()), (0, "plan"));
+        assert_eq!(pages_left(&app).await, ["50", "20", "30"]);
+        app.move_clock("2026-03-31T12:00:00Z").await;
+        app.app().operations.memory.open_next_periods().await.unwrap();
+        app.move_clock("2026-04-01T00:00:00Z").await;
+        assert_eq!((follow(&app).await, plan(&app).await.as_str()), (1, wanted));
+        assert_eq!(pages_left(&app).await, [included, "0", included]);
+        app.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_broke_off_is_carried_out_by_the_job() {
+    let app = with_plans().await;
+    app.use_pages("some", "20").await.expect(201);
+    let id = asked(&app, "pro").await.parse().unwrap();
+    let now_ms = app.clock.now_ms();
+    let deciding = tollgate::ledger::Deciding { effective_at_ms: Some(now_ms), now_ms, actor: "me".into() };
+    app.app().ledger.decide_upgrade(id, deciding).await.unwrap().unwrap();
+    assert_eq!(plan(&app).await, "plan");
+    assert_eq!((follow(&app).await, follow(&app).await, plan(&app).await.as_str()), (1, 0, "pro"));
+    assert_eq!(pages_left(&app).await, ["80", "20", "60"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_request_is_pending_at_a_time_and_a_repeat_is_the_same_one() {
+    let app = with_plans().await;
+    let body = || json!({ "plan": "pro", "reason": "growth" });
+    let first = app.post_keyed(ASK, "grow", body()).await.expect(201);
+    let again = app.post_keyed(ASK, "grow", body()).await.expect(200);
+    assert_eq!((again.text("/id"), &again.body["replayed"]), (first.text("/id"), &json!(true)));
+    assert_eq!(again.header("idempotency-replayed"), "true");
+    app.post_keyed(ASK, "grow", json!({ "plan": "max" })).await.is_problem(422, "idempotency_key_reused");
+    app.post_keyed(ASK, "other", body()).await.is_problem(409, "in_use");
+    app.post(ASK, json!({ "plan": "max" })).await.is_problem(409, "in_use");
+    let decline = format!("{ADMIN}/{}/decline", first.text("/id"));
+    let declined = app.post(&decline, json!({})).await.expect(200).body;
+    assert_eq!((&declined["status"], &declined["effective_at"]), (&json!("declined"), &json!(null)));
+    assert_eq!(app.post(&decline, json!({})).await.expect(200).body["replayed"], true);
+    let approve = format!("{ADMIN}/{}/approve", first.text("/id"));
+    app.post(&approve, json!({})).await.is_problem(409, "already_resolved");
+    assert_eq!(plan(&app).await, "plan");
+    let kept = app.post_keyed(ASK, "grow", body()).await.expect(200);
+    assert_eq!(kept.text("/status"), "declined", "its key names it for ever");
+    app.move_clock("2026-03-10T12:01:00Z").await;
+    let next = asked(&app, "pro").await;
+    let list = app.get(&format!("{ADMIN}?limit=1")).await.expect(200).body;
+    assert_eq!((&list["data"][0]["id"], &list["has_more"]), (&json!(next), &json!(true)));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_another_plan_that_is_served_can_be_asked_for_and_only_of_ones_own() {
+    let app = with_plans().await;
+    app.define("plans/old", json!({ "quotas": [quota_of("90")], "archived": true })).await;
+    for wrong in ["plan", "nothing", "old"] {
+        let refused = app.post(ASK, json!({ "plan": wrong })).await;
+        refused.is_problem(422, "validation_failed");
+        assert_eq!(refused.pointers(), ["/plan"]);
+    }
+    let long = json!({ "plan": "pro", "reason": "x".repeat(501) });
+    assert_eq!(app.post(ASK, long).await.pointers(), ["/reason"]);
+    app.post(ASK, json!({ "plan": "pro", "why": "growth" })).await.is_problem(422, "validation_failed");
+    app.post("/v1/tenants/nobody/upgrade-requests", json!({ "plan": "pro" }))
+        .await
+        .is_problem(404, "not_found");
+    let tenant = app.make_key("tenant", Some("acme")).await;
+    tenant
+        .post("/v1/tenants/other/upgrade-requests", json!({ "plan": "pro" }))
+        .await
+        .is_problem(403, "forbidden");
+    let service = app.make_key("service", None).await;
+    service.post(ASK, json!({ "plan": "pro" })).await.is_problem(403, "forbidden");
+    let id = tenant.post(ASK, json!({ "plan": "pro" })).await.expect(201).text("/id").to_owned();
+    let path = format!("{ADMIN}/{id}/approve");
+    tenant.post(&path, json!({})).await.is_problem(403, "forbidden");
+    app.post(&path, json!({ "effective": "tomorrow" })).await.is_problem(422, "validation_failed");
+    app.post(&format!("{ADMIN}/{id}/decline"), json!({ "effective": "now" }))
+        .await
+        .is_problem(422, "validation_failed");
+    app.define("plans/pro", json!({ "quotas": [quota_of("80")], "archived": true })).await;
+    app.post(&path, json!({})).await.is_problem(422, "validation_failed");
+    let pending = app.get(&format!("{ASK}?status=pending")).await.expect(200).body;
+    assert_eq!(pending["data"][0]["id"], json!(id), "what could not be approved is still pending");
+    app.post(&format!("{ADMIN}/7/approve"), json!({})).await.is_problem(404, "not_found");
+    app.finish().await;
+}
