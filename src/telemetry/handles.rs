@@ -222,13 +222,13 @@ mod tests {
 
     #[test]
     fn limits_beyond_the_most_that_are_named_are_counted_together() {
-        let refusals = ShadowRefusals::new(&mut Registry::default());
+        let refusals = shadow_refusals(&mut Registry::default());
         for _ in 0..2 {
-            (0..SHADOW_LIMITS_MAX + 3).for_each(|number| refusals.count(&format!("limit-{number}")));
+            (0..LIMITS_MAX + 3).for_each(|number| refusals.count(&format!("limit-{number}")));
         }
         let of =
             |limit: &str| refusals.family.get(&[("limit", limit.to_owned())]).map(|counter| counter.get());
         assert_eq!(of("limit-0"), Some(2));
-        assert_eq!((of(&format!("limit-{SHADOW_LIMITS_MAX}")), of(OTHERS)), (None, Some(6)));
+        assert_eq!((of(&format!("limit-{LIMITS_MAX}")), of(OTHERS)), (None, Some(6)));
     }
 }
