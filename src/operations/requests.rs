@@ -3,6 +3,8 @@
 mod estimates;
 mod upgrades;
 
+mod bans;
+
 use std::collections::BTreeSet;
 
 use crate::domain::amount::Amount;
@@ -20,6 +22,7 @@ use crate::domain::resolution::Totals;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
+pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
 pub use upgrades::{UpgradeFilter, UpgradesRequest};
 
@@ -426,41 +429,6 @@ pub struct CreateKeyRequest {
     pub tenant: Option<TenantId>,
     /// When it stops working (unix ms).
     pub expires_at_ms: Option<i64>,
-}
-
-/// Who has placed a ban.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlacedBy {
-    /// An admin.
-    Admin,
-    /// A limit with a punishment.
-    Limit,
-}
-
-/// Filters of the list of violations.
-#[derive(Debug, Clone, Default)]
-pub struct ViolationsRequest {
-    /// Only of this tenant.
-    pub tenant: Option<TenantId>,
-    /// Only of this limit.
-    pub limit: Option<LimitId>,
-    /// Only of this subject; together with its tenant.
-    pub subject: Option<Subject>,
-    /// Only minutes that begin within these instants (unix ms).
-    pub span_ms: (Option<i64>, Option<i64>),
-    /// Which page.
-    pub page: Page,
-}
-
-/// Filters of the list of bans.
-#[derive(Debug, Clone, Default)]
-pub struct BansRequest {
-    /// Only this tenant's. Those that limits have placed are listed of one tenant only.
-    pub tenant: Option<TenantId>,
-    /// Only those that were placed so.
-    pub placed_by: Option<PlacedBy>,
-    /// Which page.
-    pub page: Page,
 }
 
 /// Filters of the overrides list.

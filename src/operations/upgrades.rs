@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::domain::amount::Amount;
 use crate::domain::counter::Counter;
-use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{IdempotencyKey, PlanId};
 use crate::domain::period::Window;
 use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
@@ -230,6 +230,7 @@ impl Upgrades {
             priority: Priority::default(),
             effective_at_ms: (!has_begun).then_some(window.start_ms),
             expires_at_ms: window.end_ms,
+            recurrence: Recurrence::None,
             reason: format!("plan {plan}"),
         };
         match self.grants.make(raise_id(&terms, window, was), terms, actor).await {
