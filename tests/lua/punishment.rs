@@ -397,7 +397,7 @@ async fn check(
     let hashes = [world.hash(&user("ada"))];
     let amounts: Vec<_> = amounts.iter().map(|amount| [units(*amount)]).collect();
     let ask = |amounts| CheckAsk {
-        tenant: &world.tenant,
+        tenant: Some(&world.tenant),
         subjects: &hashes,
         amounts,
         counters: std::slice::from_ref(counter),
