@@ -49,15 +49,33 @@ struct Handles {
     repairs: Cells<Repaired, Counter>,
     epochs: Counter,
     expired: Counter,
-    parked: Cells<Call, Counter>,
-    parked_conflicts: Counter,
-    parked_waiting: Gauge,
-    parked_conflicting: Gauge,
+    parked: ParkedCalls,
     sampled_decisions: SampledDecisions,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
     load_factor: Share,
     load_level: Gauge,
+}
+
+/// Calls taken while the gate was away.
+struct ParkedCalls {
+    taken: Cells<Call, Counter>,
+    conflicts: Counter,
+    waiting: Gauge,
+    conflicting: Gauge,
+}
+
+impl ParkedCalls {
+    fn new(registry: &mut Registry) -> Self {
+        let never_taken = "Parked calls that the gate will never take";
+        let for_operators = "Parked calls in conflict, for an operator to look at";
+        Self {
+            taken: counters(registry, "calls_parked", "Calls taken while the gate was away"),
+            conflicts: counter(registry, "parked_conflicts", never_taken),
+            waiting: gauge(registry, "parked_waiting_calls", "Parked calls that wait for the gate"),
+            conflicting: gauge(registry, "parked_conflicting_calls", for_operators),
+        }
+    }
 }
 
 /// Decisions of sampled tenants.
@@ -127,22 +145,7 @@ impl Metrics {
             ),
             epochs: counter(&mut registry, "epoch_changes", "Partitions that got a new epoch"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
-            parked: counters(&mut registry, "calls_parked", "Calls taken while the gate was away"),
-            parked_conflicts: counter(
-                &mut registry,
-                "parked_conflicts",
-                "Parked calls that the gate will never take",
-            ),
-            parked_waiting: gauge(
-                &mut registry,
-                "parked_waiting_calls",
-                "Parked calls that wait for the gate",
-            ),
-            parked_conflicting: gauge(
-                &mut registry,
-                "parked_conflicting_calls",
-                "Parked calls in conflict, for an operator to look at",
-            ),
+            parked: ParkedCalls::new(&mut registry),
             sampled_decisions: SampledDecisions::new(&mut registry),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
             job_ages: seconds_each(
@@ -336,18 +339,18 @@ impl Metrics {
 
     /// Counts a call that was parked.
     pub fn call_parked(&self, call: Call) {
-        self.0.parked.with(call, |counter| counter.inc());
+        self.0.parked.taken.with(call, |counter| counter.inc());
     }
 
     /// Counts a parked call that the gate will never take.
     pub fn parked_conflict(&self) {
-        self.0.parked_conflicts.inc();
+        self.0.parked.conflicts.inc();
     }
 
     /// Sets how many parked calls wait, and how many conflict.
     pub fn parked(&self, waiting: u64, conflicting: u64) {
-        self.0.parked_waiting.set(saturating(waiting));
-        self.0.parked_conflicting.set(saturating(conflicting));
+        self.0.parked.waiting.set(saturating(waiting));
+        self.0.parked.conflicting.set(saturating(conflicting));
     }
 
     /// Sets the version of the policy in memory.
