@@ -86,6 +86,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "calls",
     "reconcile",
     "reads",
+    "supplier_bills",
     "jobs",
     "Operations",
     "change_feed",

@@ -40,6 +40,7 @@ mod openapi;
 mod problem;
 mod query;
 mod ratelimit;
+mod reconciliations;
 mod reports;
 mod reservations;
 mod routes;

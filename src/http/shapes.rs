@@ -3,6 +3,7 @@
 pub(super) mod check;
 pub(super) mod decision;
 mod notices;
+mod reconciliations;
 mod reports;
 mod statements;
 
@@ -22,6 +23,7 @@ use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, Res
 use crate::operations::requests::Ack;
 
 pub(super) use notices::NoticeRow;
+pub(super) use reconciliations::{FindingRow, ReconciledBill};
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
 pub(super) use reports::{

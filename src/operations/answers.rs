@@ -15,7 +15,7 @@ use crate::operations::requests::{Ack, Role};
 
 pub use crate::ledger::{
     AuditRecord, ClosedPeriod, JobState, LastRun, ListedStatement, QuotaNotice, Ranked, Reconciliation,
-    Revenue, StoredEntry, StoredGrant, UsageFigures,
+    Revenue, StoredBill, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
@@ -327,6 +327,15 @@ impl<T> Rows<T> {
         let data = self.data.into_iter().map(change).collect();
         Rows { data, next: self.next, as_of_ms: self.as_of_ms }
     }
+}
+
+/// A comparison with a supplier's bill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BillDetails {
+    /// As it is stored.
+    pub stored: StoredBill,
+    /// Whether this answers a repeated call.
+    pub replayed: bool,
 }
 
 /// A policy object as stored.

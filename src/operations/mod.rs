@@ -2,7 +2,7 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`,
-//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
+//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `supplier_bills`, `jobs`.
 
 pub mod answers;
 mod boundaries;
@@ -29,6 +29,7 @@ mod reads;
 mod reconcile;
 pub mod requests;
 mod statements;
+mod supplier_bills;
 
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;
+pub use supplier_bills::{BillUpload, FindingsExport, SupplierBills};
 
 use self::core::Core;
 use crate::clock::Clock;
@@ -91,6 +93,8 @@ pub struct Operations {
     pub reconcile: Reconcile,
     /// Reads.
     pub reads: Reads,
+    /// The comparison of the books with suppliers' bills.
+    pub supplier_bills: SupplierBills,
     /// Readiness.
     pub health: Health,
     /// Jobs.
@@ -153,6 +157,7 @@ impl Operations {
             grants: GrantVerbs::new(core.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
+            supplier_bills: SupplierBills::new(core.clone()),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
             damage: core.damage.clone(),
