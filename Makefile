@@ -9,13 +9,15 @@ ROUNDS ?= 20
 CASES ?= 200
 # How many random bills are counted a second way.
 CARTS ?= 1000000
+# How many uses a supplier's bill is compared with.
+BILL ?= 1000000
 # How many anonymous subjects are made up; a fifth as many named ones.
 FLOOD ?= 5000000
 
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm behaviour carts flood lint fmt clean setup
+.PHONY: help run test bench storm behaviour carts bill flood lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -39,6 +41,9 @@ behaviour: setup ## Hold the whole service against its model through random call
 
 carts: ## Count a million random bills a second way (CARTS="1000000")
 	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating
+
+bill: setup ## Compare a supplier's bill of a million rows with the books (BILL="1000000")
+	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --test suite -- --nocapture http::supplier_bills::in_a_large_bill
 
 flood: setup ## Make up five million anonymous subjects and a million named ones (FLOOD="5000000")
 	TOLLGATE_FLOOD_SUBJECTS=$(FLOOD) $(CARGO) test --locked --release --test suite -- --nocapture http::flood

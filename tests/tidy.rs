@@ -91,6 +91,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "calls",
     "reconcile",
     "reads",
+    "supplier_bills",
     "jobs",
     "load",
     "Operations",

@@ -51,6 +51,7 @@ pub mod resolution;
 pub mod rollout;
 pub mod rollover;
 pub mod statement;
+pub mod supplier_bill;
 pub mod tenant;
 pub mod trial;
 pub mod upgrade;

@@ -155,7 +155,8 @@ pub(super) fn too_large(bytes_max: usize) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("The body is larger than {bytes_max} bytes."))
 }
 
-async fn discard(mut payload: Payload) {
+/// Reads on for a while, so that a caller whose body is refused gets the answer and not a reset.
+pub(super) async fn discard(mut payload: Payload) {
     let mut discarded = 0;
     while let Some(Ok(chunk)) = payload.next().await {
         discarded += chunk.len();

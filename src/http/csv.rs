@@ -52,6 +52,12 @@ pub(super) fn lines(
     Ok(writer.into_inner()?)
 }
 
+/// Breaks off a file that is being sent, so that a client does not take the part for the whole.
+pub(super) fn broken_off(fault: &(impl std::fmt::Display + ?Sized)) -> std::io::Error {
+    tracing::error!(%fault, "an export is broken off");
+    std::io::Error::other("an export is broken off")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -124,15 +124,15 @@ async fn export(state: &State, asked: EntriesRequest) -> Result<HttpResponse, Pr
     let rest = stream::try_unfold(export, move |mut export| {
         let as_of = as_of.clone();
         async move {
-            let page = export.next().await.map_err(|fault| broken_off(&fault))?;
+            let page = export.next().await.map_err(|fault| csv::broken_off(&fault))?;
             if page.is_empty() {
                 return Ok(None);
             }
-            let lines = csv::lines(None, &table(page, &as_of)).map_err(|fault| broken_off(&*fault))?;
+            let lines = csv::lines(None, &table(page, &as_of)).map_err(|fault| csv::broken_off(&*fault))?;
             Ok(Some((Bytes::from(lines), export)))
         }
     });
-    let first = first.map(Bytes::from).map_err(|fault| broken_off(&*fault));
+    let first = first.map(Bytes::from).map_err(|fault| csv::broken_off(&*fault));
     Ok(csv::attached(EntryRow::FILE).streaming(stream::iter([first]).chain(rest)))
 }
 
@@ -143,9 +143,4 @@ fn table(entries: Vec<StoredEntry>, as_of: &str) -> Vec<Vec<Cell>> {
         row
     })
     .collect()
-}
-
-fn broken_off(fault: &(impl std::fmt::Display + ?Sized)) -> std::io::Error {
-    tracing::error!(%fault, "an export is broken off");
-    std::io::Error::other("an export is broken off")
 }

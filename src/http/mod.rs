@@ -42,6 +42,7 @@ mod openapi;
 mod problem;
 mod query;
 mod ratelimit;
+mod reconciliations;
 mod reports;
 mod reservations;
 mod routes;

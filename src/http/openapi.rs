@@ -113,7 +113,10 @@ fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static
         problems.extend([
             ("408", "`request_timeout`: the body came too slowly."),
             ("413", "`payload_too_large`."),
-            ("415", "`unsupported_media_type`: not plain JSON."),
+            match route.pattern {
+                "/v1/reconciliations" => ("415", "`unsupported_media_type`: not CSV."),
+                _ => ("415", "`unsupported_media_type`: not plain JSON."),
+            },
             ("422", "`validation_failed`, `amount_decreased`, `idempotency_key_reused`: names the fields."),
         ]);
     }

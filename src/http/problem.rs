@@ -75,7 +75,9 @@ impl Code {
             Self::ReservationExpired => (410, "reservation_expired", "The reservation has expired"),
             Self::PreconditionFailed => (412, "precondition_failed", "The object has another version"),
             Self::PayloadTooLarge => (413, "payload_too_large", "The body is too large"),
-            Self::UnsupportedMediaType => (415, "unsupported_media_type", "The body is not plain JSON"),
+            Self::UnsupportedMediaType => {
+                (415, "unsupported_media_type", "The body is not of a type that is read here")
+            }
             Self::ValidationFailed => (422, "validation_failed", "The request is not valid"),
             Self::AmountDecreased => (422, "amount_decreased", "Totals never decrease"),
             Self::IdempotencyKeyReused => {
@@ -361,9 +363,10 @@ impl From<OperationError> for Problem {
                 Self::with_reservation(Code::DuplicateSubmission, detail, *first)
             }
             OperationError::Duplicate(_, None) => Self::new(Code::DuplicateSubmission, detail),
-            OperationError::GrantKeyReused(_) | OperationError::UpgradeKeyReused(_) => {
-                Self::new(Code::IdempotencyKeyReused, detail)
-            }
+            OperationError::GrantKeyReused(_)
+            | OperationError::UpgradeKeyReused(_)
+            | OperationError::BillKeyReused(_) => Self::new(Code::IdempotencyKeyReused, detail),
+            OperationError::TooLarge(_) => Self::new(Code::PayloadTooLarge, detail),
             OperationError::GrantEnded(_) | OperationError::UpgradeDecided(_) => {
                 Self::new(Code::AlreadyResolved, detail)
             }

@@ -6,7 +6,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 use super::{
     admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_load,
     admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations, batch, decisions,
-    docs, entries, events, health, ratelimit, reports, reservations, statements, tenants, upgrades, usage,
+    docs, entries, events, health, ratelimit, reconciliations, reports, reservations, statements, tenants,
+    upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -114,6 +115,10 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/reports/rollover", Access::Report),
     route(Method::GET, "/v1/reports/revenue", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
+    route(Method::POST, "/v1/reconciliations", Access::Finance),
+    route(Method::GET, "/v1/reconciliations", Access::AdminRead),
+    route(Method::GET, "/v1/reconciliations/{id}", Access::AdminRead),
+    route(Method::GET, "/v1/reconciliations/{id}/results", Access::AdminRead),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
     route(Method::POST, "/v1/admin/policy/test", Access::Admin),
     route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
@@ -196,6 +201,10 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reports::report_leaked)
         .service(reports::report_rollover)
         .service(reports::report_revenue)
+        .service(reconciliations::reconcile_bill)
+        .service(reconciliations::list_bills)
+        .service(reconciliations::get_bill)
+        .service(reconciliations::list_findings)
         .service(tenants::list_reservations)
         .service(tenants::list_notices)
         .service(tenants::list_estimates)
@@ -364,9 +373,10 @@ mod tests {
     fn each_role_may_call_what_the_contract_says() {
         for route in ROUTES.iter().filter(|route| route.access != Access::Open) {
             let read = route.method == Method::GET;
-            let admin_path = route.pattern.starts_with("/v1/admin/");
+            let of_bills = route.pattern.starts_with("/v1/reconciliations");
+            let admin_path = route.pattern.starts_with("/v1/admin/") || of_bills;
             let tenant_path = route.pattern.starts_with("/v1/tenants/");
-            let of_finance = route.pattern.starts_with("/v1/admin/grants");
+            let of_finance = route.pattern.starts_with("/v1/admin/grants") || of_bills;
             let report = route.pattern.starts_with("/v1/reports/");
             let asks = tenant_path && !read;
             for (role, bound, expected) in [

@@ -5,6 +5,7 @@ pub(super) mod decision;
 mod estimates;
 mod grants;
 mod notices;
+mod reconciliations;
 mod reports;
 mod statements;
 mod violations;
@@ -29,6 +30,7 @@ use warnings::limits_and_warnings;
 
 pub(super) use estimates::EstimateRow;
 pub(super) use notices::NoticeRow;
+pub(super) use reconciliations::{FindingRow, ReconciledBill};
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
 pub(super) use reports::{

@@ -2,7 +2,8 @@
 
 use super::cell::Cell;
 use super::shapes::{
-    EntryRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, SubjectAnswer, TopRow, UsageRow,
+    EntryRow, FindingRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, SubjectAnswer,
+    TopRow, UsageRow,
 };
 
 /// A row of a list that can also be a file.
@@ -48,6 +49,43 @@ impl TableRow for UsageRow {
             Cell::number(Some(&self.excess)),
             Cell::number(Some(&self.late)),
             Cell::number(Some(&self.corrections)),
+        ]]
+    }
+}
+
+impl TableRow for FindingRow {
+    const FILE: &'static str = "reconciliation";
+    const COLUMNS: &'static [&'static str] = &[
+        "outcome",
+        "tenant",
+        "reference",
+        "amount_here",
+        "amount_there",
+        "difference",
+        "uses",
+        "rows",
+        "at_here",
+        "at_there",
+        "reservations",
+        "lines",
+    ];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        let lines: Vec<_> = self.lines.iter().map(u64::to_string).collect();
+        let listed = |names: &[String]| Cell::text(Some(names.join(" ")).filter(|names| !names.is_empty()));
+        vec![vec![
+            Cell::text(Some(&self.outcome)),
+            Cell::text(self.tenant.as_ref()),
+            Cell::text(self.reference.as_ref()),
+            Cell::number(Some(&self.amount_here)),
+            Cell::number(Some(&self.amount_there)),
+            Cell::number(Some(&self.difference)),
+            Cell::number(Some(self.uses)),
+            Cell::number(Some(self.rows)),
+            Cell::text(self.at_here.as_ref()),
+            Cell::text(self.at_there.as_ref()),
+            listed(&self.reservations),
+            listed(&lines),
         ]]
     }
 }

@@ -13,9 +13,9 @@ const CHUNK: usize = 1_000;
 const MARGIN_MS: i64 = 3_600_000;
 
 /// Archives reservations resolved before the horizon, and drops old job runs, settled comparisons, repeats of past
-/// epochs, batch rows that later batches prove, days of decisions, violations, quota notices, damages, ended leases and
-/// pushed loads. Each chunk is a short transaction, and a step that fails does not stop the next. Returns the outcome
-/// in words.
+/// epochs, batch rows that later batches prove, days of decisions, violations, quota notices, comparisons with bills,
+/// damages, ended leases and pushed loads. Each chunk is a short transaction, and a step that fails does not stop the
+/// next. Returns the outcome in words.
 pub(super) async fn clear(
     now_ms: i64,
     longest_late_ms: i64,
@@ -39,6 +39,7 @@ pub(super) async fn clear(
         ("days of decisions dropped", ledger.drop_decisions(decisions_before_ms).await),
         ("minutes of violations dropped", ledger.drop_violations(violations_before_ms, CHUNK).await),
         ("quota notices dropped", ledger.drop_quota_notices(NOTICES_KEPT_DAYS, CHUNK).await),
+        ("rows of bills dropped", ledger.drop_bills(KEPT_DAYS, CHUNK * 10).await),
         ("damages dropped", ledger.drop_damages(KEPT_DAYS).await),
     ];
     let (mut outcome, mut failure) = (Vec::new(), None);

@@ -181,17 +181,7 @@ async fn copy(client: &Client, missing: &[NaiveDate], text: String) -> Result<()
         sink.finish().await?;
         client.batch_execute(END_COPY).await
     };
-    match stored.await {
-        Ok(()) => Ok(()),
-        Err(error) => Err(match error.as_db_error() {
-            // The connection was ended, or the server is about to stop.
-            None => LedgerError::Unavailable(error.to_string()),
-            Some(refused) if refused.code().code().starts_with("57") => {
-                LedgerError::Unavailable(refused.to_string())
-            }
-            Some(refused) => LedgerError::Database(refused.to_string()),
-        }),
-    }
+    Ok(stored.await?)
 }
 
 /// A line of the text format of COPY.
@@ -240,7 +230,8 @@ fn json(value: &impl Serialize) -> Result<String, LedgerError> {
     serde_json::to_string(value).map_err(|error| LedgerError::Damaged(error.to_string()))
 }
 
-fn escape(column: &str, text: &mut String) {
+/// Writes what separates rows and columns in the text format of COPY as what a column may have.
+pub(super) fn escape(column: &str, text: &mut String) {
     for character in column.chars() {
         match character {
             '\\' => text.push_str("\\\\"),

@@ -104,6 +104,19 @@ impl From<Error> for LedgerError {
     }
 }
 
+impl From<tokio_postgres::Error> for LedgerError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // The connection was ended, or the server is about to stop.
+            None => Self::Unavailable(error.to_string()),
+            Some(refused) if refused.code().code().starts_with("57") => {
+                Self::Unavailable(refused.to_string())
+            }
+            Some(refused) => Self::Database(refused.to_string()),
+        }
+    }
+}
+
 /// Recognises a rule by its constraint and a missing month by its table. Diesel does not hand on the SQLSTATE, so other
 /// errors are recognised by the server's words (C locale).
 fn from_database(

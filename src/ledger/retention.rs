@@ -132,6 +132,15 @@ impl Ledger {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_repeats.sql")), chunk, None).await
     }
 
+    /// Drops comparisons with suppliers' bills that were begun longer ago than this, with what they found, at most
+    /// `chunk` rows in one transaction. Returns how many rows.
+    pub async fn drop_bills(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
+        let findings = || sql_query(include_str!("sql/drop_supplier_matches.sql"));
+        let dropped = self.drop_in_chunks(findings, chunk, Some(days)).await?;
+        let bills = || sql_query(include_str!("sql/drop_supplier_bills.sql"));
+        Ok(dropped + self.drop_in_chunks(bills, chunk, Some(days)).await?)
+    }
+
     async fn drop_in_chunks(
         &self,
         drop: fn() -> SqlQuery,

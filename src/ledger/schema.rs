@@ -684,6 +684,44 @@ diesel::table! {
 }
 
 diesel::table! {
+    supplier_bills (id) {
+        id -> Uuid,
+        attempt -> Int4,
+        state -> Text,
+        tenant -> Nullable<Text>,
+        terms -> Jsonb,
+        fingerprint -> Bytea,
+        body_hash -> Nullable<Bytea>,
+        row_count -> Int8,
+        summary -> Nullable<Jsonb>,
+        failure -> Nullable<Text>,
+        compared_at -> Nullable<Timestamptz>,
+        created_at -> Timestamptz,
+        created_by -> Text,
+        finished_at -> Nullable<Timestamptz>,
+        alive_until -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    supplier_matches (bill, outcome, number) {
+        bill -> Uuid,
+        outcome -> Text,
+        number -> Int8,
+        tenant -> Nullable<Text>,
+        reference -> Text,
+        amount_here -> Numeric,
+        amount_there -> Numeric,
+        uses -> Int8,
+        rows_there -> Int8,
+        at_here -> Nullable<Timestamptz>,
+        at_there -> Nullable<Timestamptz>,
+        reservations -> Array<Nullable<Uuid>>,
+        lines -> Array<Nullable<Int8>>,
+    }
+}
+
+diesel::table! {
     tenant_currencies (tenant, from_at) {
         tenant -> Text,
         from_at -> Timestamptz,
@@ -819,6 +857,8 @@ diesel::allow_tables_to_appear_in_same_query!(
     rolled_amounts,
     statements,
     subjects,
+    supplier_bills,
+    supplier_matches,
     tenant_currencies,
     tenants,
     untold_capacities,

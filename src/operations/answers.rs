@@ -20,7 +20,7 @@ pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
     AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
-    QuotaNotice, Ranked, Reconciliation, Revenue, StoredEntry, StoredGrant, UsageFigures,
+    QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use estimate::ListedEstimate;
@@ -344,6 +344,15 @@ impl<T> Rows<T> {
         let data = self.data.into_iter().map(change).collect();
         Rows { data, next: self.next, as_of_ms: self.as_of_ms }
     }
+}
+
+/// A comparison with a supplier's bill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BillDetails {
+    /// As it is stored.
+    pub stored: StoredBill,
+    /// Whether this answers a repeated call.
+    pub replayed: bool,
 }
 
 /// A policy object as stored.

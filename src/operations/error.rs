@@ -6,6 +6,7 @@ use crate::domain::ids::ReservationId;
 use crate::domain::instant::rfc3339;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
+use crate::domain::supplier_bill::BillId;
 use crate::domain::upgrade::UpgradeId;
 use crate::gate::GateError;
 use crate::ledger::{Conflict, LedgerError};
@@ -40,6 +41,12 @@ pub enum OperationError {
     /// The key was used for another grant.
     #[error("this idempotency key was used for another grant, {0}")]
     GrantKeyReused(GrantId),
+    /// The key was used for another reconciliation with a bill.
+    #[error("this idempotency key was used for another reconciliation, {0}")]
+    BillKeyReused(BillId),
+    /// More was sent than is taken at once.
+    #[error("{0}")]
+    TooLarge(String),
     /// The grant has ended by itself (unix ms).
     #[error("the grant expired at {}", rfc3339(*.0))]
     GrantEnded(i64),

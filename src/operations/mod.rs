@@ -2,8 +2,8 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`, `preparation`,
-//! `memory`, `limit_bans`, `grants`, `upgrades`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`,
-//! `load`.
+//! `memory`, `limit_bans`, `grants`, `upgrades`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`,
+//! `supplier_bills`, `jobs`, `load`.
 
 pub mod answers;
 mod boundaries;
@@ -34,6 +34,7 @@ mod reads;
 mod reconcile;
 pub mod requests;
 mod statements;
+mod supplier_bills;
 mod upgrades;
 mod violations;
 
@@ -63,6 +64,7 @@ pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;
+pub use supplier_bills::{BillUpload, FindingsExport, SupplierBills};
 pub use upgrades::Upgrades;
 pub use violations::Violations;
 
@@ -112,6 +114,8 @@ pub struct Operations {
     pub reconcile: Reconcile,
     /// Reads.
     pub reads: Reads,
+    /// The comparison of the books with suppliers' bills.
+    pub supplier_bills: SupplierBills,
     /// Readiness.
     pub health: Health,
     /// Jobs.
@@ -194,6 +198,7 @@ impl Operations {
             upgrades: Upgrades::new(core.clone(), policy.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
+            supplier_bills: SupplierBills::new(core.clone()),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
             load: Load::new(core.clone()),

@@ -19,6 +19,7 @@ use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
+use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
@@ -470,6 +471,26 @@ pub struct GrantRequest {
 pub struct GrantsRequest {
     /// Only this tenant's.
     pub tenant: Option<TenantId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// A supplier's bill to be compared with the books. Its file follows.
+#[derive(Debug, Clone)]
+pub struct BillRequest {
+    /// Makes the call repeatable.
+    pub key: IdempotencyKey,
+    /// What is compared, and how.
+    pub terms: BillTerms,
+}
+
+/// Findings of one comparison with a bill.
+#[derive(Debug, Clone)]
+pub struct FindingsRequest {
+    /// Of which.
+    pub id: BillId,
+    /// Only with this outcome.
+    pub outcome: Option<Outcome>,
     /// Which page.
     pub page: Page,
 }

@@ -64,6 +64,7 @@ mod state_table;
 mod statement_files;
 pub mod statements;
 mod subjects;
+mod supplier_bills;
 mod tenants;
 mod token_bucket;
 mod top_report;

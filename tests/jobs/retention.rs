@@ -243,3 +243,19 @@ async fn settled_comparisons_and_repeats_of_past_epochs_are_dropped_after_their_
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comparisons_with_bills_are_dropped_with_all_that_they_found_after_their_time()
+-> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let two = "INSERT INTO supplier_bills (id, attempt, state, terms, fingerprint, row_count, created_at, created_by, alive_until) \
+               SELECT lpad(days::text, 32, '0')::uuid, 1, 'done', '{}', '', 0, now() - days * interval '1 day', 'me', now() \
+               FROM unnest(ARRAY[89, 91]) days; \
+               INSERT INTO supplier_matches (bill, outcome, number, reference, amount_here, amount_there, uses, rows_there, reservations, lines) \
+               SELECT id, 'matched', n, '', 1, 1, 1, 1, '{}', '{}' FROM supplier_bills, generate_series(1, 5) n";
+    as_owner(&database, two).await.unwrap();
+    assert_eq!(ledger.drop_bills(90, 2).await?, 6, "chunk by chunk");
+    let left = "SELECT (SELECT count(*) FROM supplier_bills) AS bills, (SELECT count(*) FROM supplier_matches) AS findings";
+    assert_eq!(rows(&database, left).await, ["1 5"]);
+    Ok(())
+}

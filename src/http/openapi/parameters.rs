@@ -12,10 +12,12 @@ use crate::domain::ids::{
 };
 use crate::domain::instant::Instant;
 use crate::domain::reservation::ReservationState;
+use crate::domain::supplier_bill::{Outcome, TOLERANCE_SECONDS_MAX};
 
 /// Bare, or quoted with `"` and `\` escaped.
 const KEY: &str = r#"^([!#-~][ -~]{0,254}|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#;
 const ETAG: &str = r#"^(\*|"[0-9]{1,19}")$"#;
+const AMOUNT: &str = r"^[0-9]{1,16}(\.[0-9]{1,12})?$";
 const CURSOR: &str = "^[A-Za-z0-9_-]{1,2048}$";
 /// As an admin names it, or a limit, whose names have a `~`.
 const BAN_ID: &str = "^[A-Za-z0-9][A-Za-z0-9_.:~-]{0,159}$";
@@ -65,6 +67,16 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         }
         "placed_by" => text().enum_values(Some(["admin", "limit"])).into(),
         "by" => text().enum_values(Some(["tenant", "subject", "operation", "plan"])).into(),
+        "supplier" | "amount_column" | "reference_column" | "time_column" | "tenant_column"
+        | "reference_metadata" => text().min_length(Some(1)).max_length(Some(128)).into(),
+        "delimiter" => text().enum_values(Some(["comma", "semicolon", "tab"])).into(),
+        "tolerance_amount" | "tolerance_percent" => text().pattern(Some(AMOUNT)).into(),
+        "tolerance_seconds" => {
+            let seconds = ObjectBuilder::new().schema_type(Type::Integer);
+            seconds.minimum(Some(0)).maximum(Some(TOLERANCE_SECONDS_MAX)).into()
+        }
+        "dry_run" => text().enum_values(Some(["true", "false"])).into(),
+        "outcome" => text().enum_values(Some(Outcome::ALL.map(Outcome::as_str))).into(),
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
         "action" => text().enum_values(Some(admin_audit::ACTIONS)).into(),
@@ -83,7 +95,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "grants" | "decisions" | "upgrade-requests" => uuid(),
+        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" => uuid(),
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),

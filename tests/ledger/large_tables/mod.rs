@@ -78,6 +78,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "drop_reconciliations",
             "drop_repeats",
             "drop_settled_parked",
+            "drop_bills",
             "thin_batches",
             "seal_keys",
             "mergeable_keys",

@@ -1,0 +1,2 @@
+DROP TABLE supplier_matches;
+DROP TABLE supplier_bills;
