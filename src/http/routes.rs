@@ -214,6 +214,16 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(statements::read_statement)
         .service(reports::report_usage)
         .service(reports::report_reconciliation)
+        .configure(administration)
+        .service(health::livez)
+        .service(health::readyz)
+        .service(docs::openapi_json)
+        .map(|config| config.service(docs::browse()).service(docs::root()));
+}
+
+/// The handlers of what administrators and finance set.
+fn administration(config: &mut ServiceConfig<'_>) {
+    config
         .service(admin_policy_file::apply_policy)
         .service(admin_policy_trial::try_policy)
         .configure(admin_policy::tenants::configure)
@@ -249,11 +259,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_load::push_load)
         .service(admin_audit::list_audit)
         .service(admin_clock::set_clock)
-        .service(admin_gate::accept_time)
-        .service(health::livez)
-        .service(health::readyz)
-        .service(docs::openapi_json)
-        .map(|config| config.service(docs::browse()).service(docs::root()));
+        .service(admin_gate::accept_time);
 }
 
 /// The handlers of the operator's listener.
