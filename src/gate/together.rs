@@ -19,7 +19,7 @@ use super::scripts::Script;
 pub(super) const CALLS_MAX: usize = 16;
 
 /// How many values a check's answer has.
-const CHECK_VALUES: usize = 5;
+const CHECK_VALUES: usize = 6;
 
 tokio::task_local! {
     static TOGETHER: Arc<Together>;

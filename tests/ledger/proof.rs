@@ -119,5 +119,9 @@ async fn what_is_booked_while_the_books_are_proven_part_by_part_is_no_fault() {
     tokio::join!(bookings, proofs);
     let report = verify(&ledger, VerifyOptions { rebuild: false, snapshot_bytes: 1 }).await.unwrap();
     let checked: Vec<_> = report.checks.iter().map(|check| check.checked).collect();
-    assert_eq!(checked, [120, 40, 40, 40, 0, 0, 0, 0, 0, 0, 0, 40, 0, 40, 4], "each thing once: {report:?}");
+    assert_eq!(
+        checked,
+        [120, 40, 40, 40, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 40, 4],
+        "each thing once: {report:?}"
+    );
 }

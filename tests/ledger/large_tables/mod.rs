@@ -9,16 +9,17 @@ use std::fs;
 
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
-use tollgate::domain::ids::{OutboxId, ReservationId, TenantId};
+use tollgate::domain::ids::{IdempotencyKey, OutboxId, ReservationId, TenantId};
 use tollgate::domain::period::{Calendar, Calendars};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::statement::RevenueGroup;
+use tollgate::domain::upgrade::UpgradeId;
 use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
     ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UsageQuery, ViolationFilter,
+    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UpgradeFilter, UsageQuery, ViolationFilter,
 };
 use uuid::Uuid;
 
@@ -63,11 +64,22 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "create_grant",
             "void_grant",
             "want_end",
+            "ending_grants",
+            "repeats_ended",
+            "request_upgrade",
+            "decide_upgrade",
+            "push_load",
         ],
     ),
     (
         "a job works through many, page by page",
         &[
+            "due_upgrades",
+            "note_upgraded",
+            "included_of",
+            "note_raised",
+            "learn_estimates",
+            "drop_pushed_loads",
             "copy_decisions",
             "add_violations",
             "drop_violations",
@@ -276,6 +288,17 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("damages", ledger.damages()).await;
     plans.of("gaps", ledger.gaps(10)).await;
     plans.of("lost_units", ledger.lost_units()).await;
+    let upgrade = UpgradeId::of(&acme, &IdempotencyKey::parse("none").unwrap());
+    plans.of("pushed_loads", ledger.pushed_loads()).await;
+    plans.of("estimates_learned_at", ledger.estimates_learned_at()).await;
+    plans.of("learned_estimates", ledger.learned_estimates(None)).await;
+    plans.of("grants_left", ledger.grants_left(&acme, HOUR_MS, 100)).await;
+    plans.of("plans_to_come", ledger.plans_to_come(std::slice::from_ref(&acme))).await;
+    for filter in [UpgradeFilter::default(), UpgradeFilter { tenant: Some(acme), ..UpgradeFilter::default() }]
+    {
+        plans.of("list_upgrades", ledger.list_upgrades(&filter, None, 50)).await;
+    }
+    plans.of("upgrade", ledger.upgrade(upgrade)).await;
 }
 
 /// The policy that holds for a tenant.
