@@ -88,6 +88,20 @@ impl Currency {
         let minor_units = minor_units.and_then(|units| i64::try_from(units).ok());
         minor_units.map(|units| self.money(units)).ok_or(InvalidAmount::TooLarge)
     }
+
+    /// An amount of it, of the field `name`.
+    ///
+    /// # Errors
+    /// What is wrong with the field, as for [`Self::exact_money`].
+    pub fn money_of(self, name: &str, amount: Amount) -> Result<Money, String> {
+        self.exact_money(amount).map_err(|error| match error {
+            InvalidAmount::TooLarge => format!("`{name}` must be at most {} {self}", self.money(i64::MAX)),
+            _ => {
+                let decimals = self.decimals;
+                format!("`{name}` must be an amount of {self} with at most {decimals} decimals")
+            }
+        })
+    }
 }
 
 impl<'de> Deserialize<'de> for Currency {

@@ -26,7 +26,7 @@
 //! | carried hold returned | Q: reserved → available, reserved → lapsed | [`close::return_carried`] |
 //! | usage was wrong, P open | consumed → available; available → consumed | [`corrections::in_open_period`] |
 //! | usage was wrong, P closed | Q: consumed → adjusted, adjusted → consumed | [`corrections::in_closed_period`] |
-//! | a line of a statement | revenue → receivable; receivable → revenue for one below zero | [`money::statement_line`] |
+//! | a line of a statement | revenue → receivable, tax → receivable for a tax; the reverse for one below zero | [`money::statement_line`] |
 //! | a line of a credit note | the same, a correction | [`money::note_line`] |
 
 pub mod close;
@@ -73,11 +73,13 @@ pub enum Account {
     Receivable,
     /// Money: what was earned.
     Revenue,
+    /// Money: taxes that are owed on.
+    Tax,
 }
 
 impl Account {
     /// The accounts of money.
-    pub const OF_MONEY: [Self; 2] = [Self::Receivable, Self::Revenue];
+    pub const OF_MONEY: [Self; 3] = [Self::Receivable, Self::Revenue, Self::Tax];
     /// The accounts of units: sources first, then places.
     pub const OF_UNITS: [Self; 13] = [
         Self::Granted,
@@ -123,6 +125,7 @@ impl Account {
             Self::Repaid => "repaid",
             Self::Receivable => "receivable",
             Self::Revenue => "revenue",
+            Self::Tax => "tax",
         }
     }
 

@@ -8,6 +8,7 @@ use super::amount::{Amount, Units};
 use super::ids::{MeterId, PlanId};
 use super::limit::Limit;
 use super::price::Price;
+use super::rating::{Commitment, Discount};
 
 /// What happens when a quota is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -165,6 +166,12 @@ pub struct PlanDefinition {
     /// What use costs, all versions. Left out where there are none: versions of the service without prices read that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<Price>,
+    /// The discounts of every tenant on it. These and the commitments are left out where there are none, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discounts: Vec<Discount>,
+    /// The least that a period costs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub minimum_commitments: Vec<Commitment>,
     /// Whether no tenant may be put on it any more; its present tenants stay.
     #[serde(default)]
     pub archived: bool,
@@ -185,6 +192,12 @@ pub struct PlanDocument {
     /// What use costs, all versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<Vec<Price>>,
+    /// The discounts of every tenant on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discounts: Option<Vec<Discount>>,
+    /// The least that a period costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_commitments: Option<Vec<Commitment>>,
     /// Whether no tenant may be put on it any more; its present tenants stay.
     #[serde(default)]
     pub archived: bool,
@@ -198,6 +211,14 @@ impl PlanDocument {
             limits: self.limits.or_else(|| current.map(|plan| plan.limits.clone())).unwrap_or_default(),
             quotas: self.quotas.or_else(|| current.map(|plan| plan.quotas.clone())).unwrap_or_default(),
             prices: self.prices.or_else(|| current.map(|plan| plan.prices.clone())).unwrap_or_default(),
+            discounts: self
+                .discounts
+                .or_else(|| current.map(|plan| plan.discounts.clone()))
+                .unwrap_or_default(),
+            minimum_commitments: self
+                .minimum_commitments
+                .or_else(|| current.map(|plan| plan.minimum_commitments.clone()))
+                .unwrap_or_default(),
             archived: self.archived,
         }
     }
@@ -211,6 +232,8 @@ impl From<PlanDefinition> for PlanDocument {
             limits: Some(plan.limits),
             quotas: Some(plan.quotas),
             prices: Some(plan.prices),
+            discounts: Some(plan.discounts),
+            minimum_commitments: Some(plan.minimum_commitments),
             archived: plan.archived,
         }
     }

@@ -11,6 +11,7 @@
 
 mod credit_note;
 mod exact;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod usage_line;
@@ -21,10 +22,11 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 pub use credit_note::{CreditNote, NoteLine, credit_note};
+pub(in crate::domain) use terms::in_force as terms_in_force;
+pub use terms::{Commitment, Dated, Discount, Reduction, TERMS_MAX, Tax, Terms};
 pub use usage_line::{TierPart, UsageLine};
 
 use super::amount::{Amount, InvalidAmount};
-use super::civil_date::CivilDate;
 use super::ids::{MeterId, PriceId};
 use super::money::{Currency, Money, PercentRate};
 use super::movements::{Account, Accounts};
@@ -69,66 +71,16 @@ impl Used {
     }
 }
 
-/// How a discount lowers a bill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reduction {
-    /// By a share of what is left.
-    Percent(PercentRate),
-    /// By an amount, at most what is left.
-    Fixed(Money),
-}
-
-/// A discount, for periods that start on one of its days.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Discount {
-    /// Its name on the bill, given once.
-    pub id: PriceId,
-    /// How much.
-    pub reduction: Reduction,
-    /// The first day; none: always.
-    pub from: Option<CivilDate>,
-    /// The first day after it; none: for ever.
-    pub until: Option<CivilDate>,
-}
-
-impl Discount {
-    fn holds_on(&self, day: CivilDate) -> bool {
-        self.from.is_none_or(|from| from <= day) && self.until.is_none_or(|until| day < until)
-    }
-}
-
-/// A tax: how much is owed is not decided here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tax {
-    /// Its name on the bill, given once.
-    pub code: PriceId,
-    /// How much.
-    pub percent: PercentRate,
-}
-
-/// What a bill carries after its usage lines.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Terms {
-    /// Discounts, in their order.
-    pub discounts: Vec<Discount>,
-    /// The least that the period costs before taxes.
-    pub minimum_commitment: Option<Money>,
-    /// Taxes, in their order.
-    pub taxes: Vec<Tax>,
-}
-
 /// Everything that a period's bill is made of.
 #[derive(Debug, Clone)]
 pub struct Cart<'a> {
     /// In which currency it is.
     pub currency: Currency,
-    /// The day on which the period starts.
-    pub start: CivilDate,
     /// The prices in force, as [`super::price::in_force`] finds them.
     pub prices: Vec<&'a Price>,
     /// What was used; a meter that is not named was not.
     pub used: &'a BTreeMap<MeterId, Used>,
-    /// What comes after the usage lines.
+    /// What comes after the usage lines: what holds for the period.
     pub terms: &'a Terms,
 }
 
@@ -264,7 +216,7 @@ pub fn bill(cart: &Cart<'_>) -> Result<Bill, RatingError> {
         lines.push(Line::Usage(usage_line::rate(price, used)?));
     }
     let mut owed = sum(currency, lines.iter().map(Line::amount))?;
-    for discount in cart.terms.discounts.iter().filter(|discount| discount.holds_on(cart.start)) {
+    for discount in &cart.terms.discounts {
         let line = discounted(currency, discount, owed)?;
         owed = sum(currency, [owed, line.amount()])?;
         lines.push(line);
@@ -284,7 +236,7 @@ pub fn bill(cart: &Cart<'_>) -> Result<Bill, RatingError> {
 fn discounted(currency: Currency, discount: &Discount, owed: Money) -> Result<Line, RatingError> {
     let (percent, reduction) = match discount.reduction {
         Reduction::Percent(percent) => (Some(percent), share(currency, percent, owed, &discount.id)?),
-        Reduction::Fixed(amount) => (None, amount.min(owed)),
+        Reduction::Fixed { amount, .. } => (None, amount.min(owed)),
     };
     let amount = reduction.checked_neg().ok_or_else(|| too_large(&discount.id))?;
     Ok(Line::Discount { id: discount.id.clone(), percent, base: owed, amount })

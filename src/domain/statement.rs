@@ -13,8 +13,10 @@ use super::amount::Amount;
 use super::civil_date::CivilDate;
 use super::ids::MeterId;
 use super::money::Currency;
+use super::plan::PlanDefinition;
 use super::price::{Price, currency_of, in_force, is_unpriced};
-use super::rating::{Bill, Cart, RatingError, Terms, Used, bill};
+use super::rating::{Bill, Cart, RatingError, Terms, Used, bill, terms_in_force};
+use super::tenant::TenantDefinition;
 
 pub use document::{Content, Document, DocumentHash};
 
@@ -48,14 +50,37 @@ pub enum StatementError {
 /// What a period is priced by.
 #[derive(Debug, Clone, Copy)]
 pub struct PricedBy<'a> {
-    /// The tenant's own prices.
-    pub own: &'a [Price],
-    /// Its plan's.
-    pub plan: &'a [Price],
+    /// The tenant, with prices, discounts, commitments and taxes of its own.
+    pub tenant: &'a TenantDefinition,
+    /// Its plan, with those of all tenants on it.
+    pub plan: Option<&'a PlanDefinition>,
     /// The currency that was asked for.
     pub currency: Option<Currency>,
     /// The day on which the period starts.
     pub start: CivilDate,
+}
+
+impl<'a> PricedBy<'a> {
+    fn own_prices(self) -> &'a [Price] {
+        &self.tenant.prices
+    }
+
+    fn plan_prices(self) -> &'a [Price] {
+        self.plan.map_or(&[], |plan| &plan.prices)
+    }
+
+    /// What the bill carries after its usage lines.
+    fn terms(self, currency: Currency) -> Terms {
+        let (tenant, start) = (self.tenant, self.start);
+        let discounts = self.plan.map_or(&[][..], |plan| &plan.discounts);
+        let commitments = self.plan.map_or(&[][..], |plan| &plan.minimum_commitments);
+        let commitment = terms_in_force(&tenant.minimum_commitments, commitments, currency, start).pop();
+        Terms {
+            discounts: terms_in_force(&tenant.discounts, discounts, currency, start),
+            minimum_commitment: commitment.map(|commitment| commitment.amount),
+            taxes: terms_in_force(&tenant.taxes, &[], currency, start),
+        }
+    }
 }
 
 /// A priced period.
@@ -65,6 +90,8 @@ pub struct Priced {
     pub bill: Bill,
     /// The prices in force.
     pub prices: Vec<Price>,
+    /// The discounts, the commitment and the taxes in force.
+    pub terms: Terms,
     /// The meters that were used and have prices, of which none holds.
     pub unpriced: Vec<MeterId>,
 }
@@ -77,16 +104,21 @@ pub fn price_period(
     by: PricedBy<'_>,
     used: &BTreeMap<MeterId, Used>,
 ) -> Result<Option<Priced>, StatementError> {
-    let all: Vec<&Price> = by.own.iter().chain(by.plan).collect();
+    let all: Vec<&Price> = by.own_prices().iter().chain(by.plan_prices()).collect();
     let currency = currency_of(by.currency, all.iter().copied()).map_err(StatementError::Currencies)?;
     let Some(currency) = currency else { return Ok(None) };
-    let prices = in_force(by.own, by.plan, currency, by.start);
+    let prices = in_force(by.own_prices(), by.plan_prices(), currency, by.start);
     let is_used = |used: &Used| !used.consumed.is_zero();
     let meters = used.iter().filter(|(_, used)| is_used(used)).map(|(meter, _)| meter);
     let unpriced = meters.filter(|meter| is_unpriced(meter, &all, &prices)).cloned().collect();
     let kept = prices.iter().map(|price| (*price).clone()).collect();
-    let cart = Cart { currency, start: by.start, prices, used, terms: &Terms::default() };
-    Ok(Some(Priced { bill: bill(&cart)?, prices: kept, unpriced }))
+    let mut terms = by.terms(currency);
+    if prices.is_empty() && terms.minimum_commitment.is_none() {
+        // A discount or a tax of nothing is no line.
+        terms = Terms::default();
+    }
+    let bill = bill(&Cart { currency, prices, used, terms: &terms })?;
+    Ok(Some(Priced { bill, prices: kept, terms, unpriced }))
 }
 
 /// What corrections say of a meter's use in a closed period.

@@ -13,6 +13,7 @@ use super::limit::{Kind, Limit};
 use super::money::Currency;
 use super::period::{AnchorDay, Calendar, Zone};
 use super::price::Price;
+use super::rating::{Commitment, Discount, Tax};
 
 /// A subject with a plan of its own, of which only the subject-scoped limits apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,9 +133,25 @@ pub struct TenantDefinition {
     /// Its own prices, which go before its plan's. Left out where there are none, as a plan's are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<Price>,
+    /// Its own discounts. These and the rest are left out where they say nothing: earlier versions read that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discounts: Vec<Discount>,
+    /// The least that a period costs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub minimum_commitments: Vec<Commitment>,
+    /// Its taxes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taxes: Vec<Tax>,
+    /// Whether everything works and no statement is issued.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sandbox: bool,
     /// Whether new work of it is refused while its books remain.
     #[serde(default)]
     pub archived: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A tenant in a file or a PUT. An absent list, zone, anchor day or currency is left as it is; an empty list removes
@@ -171,6 +188,18 @@ pub struct TenantDocument {
     /// Its own prices, which go before its plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<Vec<Price>>,
+    /// Its own discounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discounts: Option<Vec<Discount>>,
+    /// The least that a period costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_commitments: Option<Vec<Commitment>>,
+    /// Its taxes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taxes: Option<Vec<Tax>>,
+    /// Whether everything works and no statement is issued.
+    #[serde(default)]
+    pub sandbox: bool,
     /// Whether new work of it is refused while its books remain.
     #[serde(default)]
     pub archived: bool,
@@ -199,6 +228,16 @@ impl TenantDocument {
                 .unwrap_or_default(),
             bans: self.bans.or_else(|| current.map(|tenant| tenant.bans.clone())).unwrap_or_default(),
             prices: self.prices.or_else(|| current.map(|tenant| tenant.prices.clone())).unwrap_or_default(),
+            discounts: self
+                .discounts
+                .or_else(|| current.map(|tenant| tenant.discounts.clone()))
+                .unwrap_or_default(),
+            minimum_commitments: self
+                .minimum_commitments
+                .or_else(|| current.map(|tenant| tenant.minimum_commitments.clone()))
+                .unwrap_or_default(),
+            taxes: self.taxes.or_else(|| current.map(|tenant| tenant.taxes.clone())).unwrap_or_default(),
+            sandbox: self.sandbox,
             archived: self.archived,
         }
     }
@@ -218,6 +257,10 @@ impl From<TenantDefinition> for TenantDocument {
             overrides: Some(tenant.overrides),
             bans: Some(tenant.bans),
             prices: Some(tenant.prices),
+            discounts: Some(tenant.discounts),
+            minimum_commitments: Some(tenant.minimum_commitments),
+            taxes: Some(tenant.taxes),
+            sandbox: tenant.sandbox,
             archived: tenant.archived,
         }
     }

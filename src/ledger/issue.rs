@@ -173,8 +173,8 @@ fn posted(document: &Document, operation_id: uuid::Uuid) -> Result<Vec<Posting>,
     let meter =
         MeterId::parse(&format!("{MONEY_PREFIX}{}", document.currency)).map_err(|error| too_large(&error))?;
     let mut movements = Vec::new();
-    for amount in document.amounts() {
-        movements.extend(line(period, amount).map_err(|error| too_large(&error))?);
+    for (earned, amount) in document.amounts() {
+        movements.extend(line(period, earned, amount).map_err(|error| too_large(&error))?);
     }
     let posting = |(step, lines): (u32, &[Movement])| Posting {
         tenant: document.tenant.clone(),

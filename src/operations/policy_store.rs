@@ -12,12 +12,12 @@ use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, OperationId, Partition, PlanId, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::{Calendars, Windows};
+use crate::domain::plan::PlanDefinition;
 use crate::domain::policy::counter::{self, GenerationRow, Resets};
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::resolve::TooManyCounters;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
-use crate::domain::price::Price;
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{Generation, Ledger, PolicyVersions};
 use crate::operations::error::{Answer, OperationError};
@@ -90,10 +90,10 @@ impl TenantEntry {
         )
     }
 
-    /// The prices of its plan.
-    pub(super) fn plan_prices(&self) -> &[Price] {
+    /// The plan that it is on.
+    pub(super) fn plan(&self) -> Option<&PlanDefinition> {
         let plan = self.definition.plan.as_ref().and_then(|plan| self.snapshot.plan(plan));
-        plan.map_or(&[], |plan| &plan.prices)
+        plan.map(AsRef::as_ref)
     }
 
     /// Whether a limit that counts all tenants may ever count one of these meters.

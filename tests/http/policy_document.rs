@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// The sections of the document and the schemas that they describe.
-const SECTIONS: [(&str, &str); 17] = [
+const SECTIONS: [(&str, &str); 20] = [
     ("PolicyFile", "PolicyFile"),
     ("Meter", "Meter"),
     ("Operation", "Operation"),
@@ -18,6 +18,9 @@ const SECTIONS: [(&str, &str); 17] = [
     ("Quota", "Quota"),
     ("Price", "Price"),
     ("PriceTier", "PriceTier"),
+    ("Discount", "Discount"),
+    ("MinimumCommitment", "MinimumCommitment"),
+    ("Tax", "Tax"),
     ("Tenant", "TenantDocument"),
     ("SubjectPlan", "SubjectPlan"),
     ("Override", "Override"),

@@ -88,6 +88,72 @@ async fn a_closed_period_has_one_statement_of_the_draft_s_lines_which_is_booked_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn discounts_a_commitment_and_taxes_are_on_the_statement_and_a_tax_is_no_revenue() {
+    let app = in_march(json!([per_page("1")])).await;
+    let terms = json!({
+        "prices": [per_page("1")],
+        "discounts": [{ "id": "early", "percent": "10" }],
+        "minimum_commitments": [{ "amount": "20", "currency": "EUR" }],
+    });
+    app.define("plans/plan", terms).await;
+    let taxed = json!({ "plan": "plan", "taxes": [{ "code": "vat", "percent": "25" }] });
+    app.define("tenants/acme", taxed).await;
+    app.use_pages("a", 10).await.expect(201);
+    assert_eq!(amounts(&draft(&app).await), ["10.00", "-1.00", "11.00", "5.00"]);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    let first = statement(&app, 1).await;
+    assert_eq!(
+        (amounts(&first), &first["total"]),
+        (vec!["10.00", "-1.00", "11.00", "5.00"], &json!("25.00"))
+    );
+    let booked = rows(&app.database, MONEY).await;
+    assert_eq!(
+        booked,
+        [
+            "money:EUR receivable revenue 1 period 04-01 01:00",
+            "money:EUR tax receivable 5 period 04-01 01:00",
+            "money:EUR revenue receivable 10 period 04-01 01:00",
+            "money:EUR revenue receivable 11 period 04-01 01:00",
+        ]
+    );
+    // Twenty more in March: the discount grows, the commitment is reached, and the tax follows.
+    send(&app, &event("late", 20, Some("2026-03-20T10:00:00Z"))).await;
+    app.define("plans/plan", json!({ "discounts": [] })).await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    let note = statement(&app, 3).await;
+    assert_eq!((amounts(&note), &note["total"]), (vec!["20.00", "-2.00", "-11.00", "1.75"], &json!("8.75")));
+    let revenue = app.get("/v1/reports/revenue?group_by=period").await.expect(200).body;
+    let march = &revenue["data"].as_array().unwrap()[1];
+    assert_eq!((&march["billed"], &march["revenue"]), (&json!("20.00"), &json!("27.00")), "{revenue}");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_has_drafts_and_no_statements_until_a_period_in_which_it_has_become_a_customer() {
+    let app = in_march(json!([per_page("1")])).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "sandbox": true })).await;
+    app.use_pages("march", 3).await.expect(201);
+    assert_eq!(amounts(&draft(&app).await), ["3.00"]);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    let issued = run(&app).await;
+    assert_eq!((issued.statements, issued.billed), (0, 1));
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    app.use_pages("april", 4).await.expect(201);
+    send(&app, &event("late", 30, Some("2026-03-20T10:00:00Z"))).await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    let issued = run(&app).await;
+    assert_eq!((issued.statements, issued.notes), (1, 0), "what comes late for the sandbox stays free");
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-04 4"]);
+    let revenue = app.get("/v1/reports/revenue").await.expect(200).body;
+    assert_eq!(revenue["data"][0]["revenue"], "4.00");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_booked_later_for_a_billed_period_is_in_a_note_and_not_in_the_next_statement() {
     let tiers = json!([{ "up_to": "100", "unit": "0.02" }, { "unit": "0.01" }]);
     let app = in_march(json!([price(json!({ "model": "graduated", "tiers": tiers }))])).await;

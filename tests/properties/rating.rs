@@ -93,7 +93,7 @@ impl World {
         let discounts = (0..random.random_range(0..3)).map(|number| {
             let fixed = random.random_bool(0.5);
             let reduction = match fixed {
-                true => Reduction::Fixed(currency.money(random.random_range(0..20_000))),
+                true => Reduction::Fixed { currency, amount: currency.money(random.random_range(0..20_000)) },
                 false => Reduction::Percent(percent(random)),
             };
             Discount { id: id(number), reduction, from: None, until: None }
@@ -101,8 +101,12 @@ impl World {
         let discounts = discounts.collect();
         let minimum_commitment =
             random.random_bool(0.3).then(|| currency.money(random.random_range(0..100_000)));
-        let taxes =
-            (0..random.random_range(0..3)).map(|number| Tax { code: id(number), percent: percent(random) });
+        let taxes = (0..random.random_range(0..3)).map(|number| Tax {
+            code: id(number),
+            percent: percent(random),
+            from: None,
+            until: None,
+        });
         let taxes = taxes.collect();
         Self { currency, prices, terms: Terms { discounts, minimum_commitment, taxes } }
     }
@@ -110,7 +114,7 @@ impl World {
     fn bill(&self, used: &BTreeMap<MeterId, Used>) -> Bill {
         let start = "2026-02-01".parse().unwrap();
         let prices = in_force(&[], &self.prices, self.currency, start);
-        bill(&Cart { currency: self.currency, start, prices, used, terms: &self.terms }).unwrap()
+        bill(&Cart { currency: self.currency, prices, used, terms: &self.terms }).unwrap()
     }
 
     /// The amounts of the bill's lines, counted unit by unit by the library's decimals.
@@ -125,7 +129,7 @@ impl World {
         for discount in &self.terms.discounts {
             let less = match discount.reduction {
                 Reduction::Percent(percent) => round(owed * percent.rate().decimal() / Decimal::ONE_HUNDRED),
-                Reduction::Fixed(money) => money.decimal().min(owed),
+                Reduction::Fixed { amount, .. } => amount.decimal().min(owed),
             };
             amounts.push(-less);
             owed -= less;

@@ -35,6 +35,9 @@ impl ValueEnum for Prune {
             Self::Overrides => "Overrides that a tenant of the file leaves out",
             Self::Bans => "Bans that a tenant of the file leaves out",
             Self::Prices => "Prices that a plan or tenant of the file leaves out",
+            Self::Discounts => "Discounts that a plan or tenant of the file leaves out",
+            Self::MinimumCommitments => "Minimum commitments that a plan or tenant of the file leaves out",
+            Self::Taxes => "Taxes that a tenant of the file leaves out",
         };
         Some(PossibleValue::new(self.as_str()).help(help))
     }

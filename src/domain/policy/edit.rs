@@ -16,6 +16,7 @@ use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
 use crate::domain::limit::Limit;
 use crate::domain::price::Price;
+use crate::domain::rating::Dated;
 use crate::domain::tenant::{Override, SubjectPlan, TenantDefinition};
 
 /// What is deleted where a file does not name it: definitions of a kind, or items of a list in the file. Never tenants.
@@ -42,11 +43,17 @@ pub enum Prune {
     Bans,
     /// Prices in the lists of plans and tenants.
     Prices,
+    /// Discounts in the lists of plans and tenants.
+    Discounts,
+    /// Minimum commitments in the lists of plans and tenants.
+    MinimumCommitments,
+    /// Taxes of tenants.
+    Taxes,
 }
 
 impl Prune {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Meters,
         Self::Operations,
         Self::CostDefaults,
@@ -57,6 +64,9 @@ impl Prune {
         Self::Overrides,
         Self::Bans,
         Self::Prices,
+        Self::Discounts,
+        Self::MinimumCommitments,
+        Self::Taxes,
     ];
 
     /// The word of the API and the command line.
@@ -72,6 +82,9 @@ impl Prune {
             Self::Overrides => "overrides",
             Self::Bans => "bans",
             Self::Prices => "prices",
+            Self::Discounts => "discounts",
+            Self::MinimumCommitments => "minimum_commitments",
+            Self::Taxes => "taxes",
         }
     }
 
@@ -239,7 +252,13 @@ impl<'a> Checks<'a> {
                     .chain(self.left_out("quotas", Prune::Quotas, &was.quotas, &plan.quotas, |quota| {
                         quota.meter.to_string()
                     }))
-                    .chain(self.left_out("prices", Prune::Prices, &was.prices, &plan.prices, Price::name));
+                    .chain(self.left_out("prices", Prune::Prices, &was.prices, &plan.prices, Price::name))
+                    .chain(self.left_out_terms(&was.discounts, &plan.discounts, Prune::Discounts))
+                    .chain(self.left_out_terms(
+                        &was.minimum_commitments,
+                        &plan.minimum_commitments,
+                        Prune::MinimumCommitments,
+                    ));
                 errors.extend(left_out.map(|error| error.under(&at)));
             }
         }
@@ -265,6 +284,15 @@ impl<'a> Checks<'a> {
             FieldError::new(format!("/{list}"), message)
         })
         .collect()
+    }
+
+    /// As [`Self::left_out`], of a list that is named as what is pruned of it.
+    fn left_out_terms<T: Dated>(&self, before: &[T], after: &[T], what: Prune) -> Vec<FieldError> {
+        self.left_out(what.as_str(), what, before, after, |each| {
+            let (from, until) = each.days();
+            let days = [from, until].map(|day| day.map_or_else(|| "..".to_owned(), |day| day.to_string()));
+            format!("{} {} {}", each.name(), days[0], days[1])
+        })
     }
 
     fn of<Id: Ord + Borrow<str>, T>(
@@ -321,6 +349,10 @@ impl<'a> Checks<'a> {
                 self.left_out("bans", Prune::Bans, &was.bans, &after.bans, |ban: &Ban| ban.id.to_string()),
             );
             errors.extend(self.left_out("prices", Prune::Prices, &was.prices, &after.prices, Price::name));
+            errors.extend(self.left_out_terms(&was.discounts, &after.discounts, Prune::Discounts));
+            let (old, new) = (&was.minimum_commitments, &after.minimum_commitments);
+            errors.extend(self.left_out_terms(old, new, Prune::MinimumCommitments));
+            errors.extend(self.left_out_terms(&was.taxes, &after.taxes, Prune::Taxes));
         }
         let at = self.edit.pointer(DefinitionKind::Tenant, id);
         errors.into_iter().map(|error| error.under(&at)).collect()

@@ -1,5 +1,6 @@
 //! Everything that is wrong with a definition among the others, as pointers into it and advice.
 
+mod billing;
 mod unfit;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -20,8 +21,8 @@ use crate::domain::limited::Limited;
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
 use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode, ROLLOVER_PERIODS_MAX};
-use crate::domain::price::{PRICES_MAX, Price, PriceKey, currency_of};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
+use billing::terms;
 use unfit::{unfit_for_all_tenants, unfit_for_quota, unfit_for_slots};
 
 /// The longest message and reason, in characters.
@@ -141,6 +142,8 @@ impl<'a> Validator<'a> {
             errors.extend(self.quota(quota).into_iter().map(|error| error.under(&at)));
         }
         errors.extend(self.prices(&plan.prices));
+        errors.extend(terms("/discounts", "/id", &plan.discounts));
+        errors.extend(terms("/minimum_commitments", "/currency", &plan.minimum_commitments));
         errors
     }
 
@@ -207,53 +210,11 @@ impl<'a> Validator<'a> {
         }
         errors.extend(bans(&tenant.bans));
         errors.extend(self.prices(&tenant.prices));
+        errors.extend(terms("/discounts", "/id", &tenant.discounts));
+        errors.extend(terms("/minimum_commitments", "/currency", &tenant.minimum_commitments));
+        errors.extend(terms("/taxes", "/code", &tenant.taxes));
         errors.extend(self.currency(tenant));
         errors
-    }
-
-    fn prices(&self, prices: &[Price]) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        if prices.len() > PRICES_MAX {
-            errors.push(FieldError::new("/prices", format!("must be at most {PRICES_MAX}")));
-        }
-        let versions = prices.iter().map(|price| (price.key(), price.currency, price.effective_from));
-        errors.extend(repeated("/prices", "/effective_from", versions));
-        for (index, price) in prices.iter().enumerate() {
-            let wrong = price
-                .amounts()
-                .into_iter()
-                .filter_map(|(field, amount)| self.amount(&field, "/meter", &price.meter, amount));
-            let wrong: BTreeSet<FieldError> = wrong.collect();
-            errors.extend(wrong.into_iter().map(|error| error.under(&format!("/prices/{index}"))));
-            if self.is_light(&price.meter) {
-                let message = format!("the meter `{}` is not booked, so it can have no price", price.meter);
-                errors.push(FieldError::new(format!("/prices/{index}/meter"), message));
-            }
-        }
-        errors
-    }
-
-    /// A tenant pays in one currency: what costs anything has a price in it.
-    fn currency(&self, tenant: &TenantDefinition) -> Option<FieldError> {
-        let plan = tenant.plan.as_ref().and_then(|plan| self.definitions.plans.get(plan));
-        let prices = || tenant.prices.iter().chain(plan.into_iter().flat_map(|plan| &plan.prices));
-        let wrong = |message: String| Some(FieldError::new("/currency", message));
-        match currency_of(tenant.currency, prices()) {
-            Err(several) => {
-                let codes: Vec<_> = several.iter().map(|currency| currency.code()).collect();
-                wrong(format!("must be given: its prices are in {}", codes.join(", ")))
-            }
-            Ok(None) => None,
-            Ok(Some(currency)) => {
-                let there: HashSet<PriceKey<'_>> =
-                    prices().filter(|price| price.currency == currency).map(Price::key).collect();
-                let missing = prices().find(|price| !there.contains(&price.key()))?;
-                wrong(format!(
-                    "`{}` has prices, and none in {currency}: write one, or pay in {}",
-                    missing.meter, missing.currency
-                ))
-            }
-        }
     }
 
     fn limits(&self, limits: &[Arc<Limit>]) -> Vec<FieldError> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Charge, ChargeOn, Price, PriceModel, Tiers};
-use crate::domain::amount::{Amount, InvalidAmount};
+use crate::domain::amount::Amount;
 use crate::domain::civil_date::CivilDate;
 use crate::domain::factor::Factor;
 use crate::domain::ids::{MeterId, PriceId};
@@ -84,21 +84,9 @@ impl PriceFields {
             }
             PriceModel::Flat => {
                 self.only(&["flat"])?;
-                Ok(Charge::Flat { flat: self.money("flat", self.needs("flat", self.flat)?)? })
+                Ok(Charge::Flat { flat: self.currency.money_of("flat", self.needs("flat", self.flat)?)? })
             }
         }
-    }
-
-    fn money(&self, name: &str, amount: Amount) -> Result<Money, String> {
-        self.currency.exact_money(amount).map_err(|error| match error {
-            InvalidAmount::TooLarge => {
-                format!("`{name}` must be at most {} {}", self.currency.money(i64::MAX), self.currency)
-            }
-            _ => {
-                let decimals = self.currency.decimals();
-                format!("`{name}` must be an amount of {} with at most {decimals} decimals", self.currency)
-            }
-        })
     }
 }
 
@@ -107,7 +95,10 @@ impl TryFrom<PriceFields> for Price {
     fn try_from(fields: PriceFields) -> Result<Self, String> {
         Ok(Self {
             charge: fields.charge()?,
-            minimum: fields.minimum.map(|minimum| fields.money("minimum", minimum)).transpose()?,
+            minimum: fields
+                .minimum
+                .map(|minimum| fields.currency.money_of("minimum", minimum))
+                .transpose()?,
             meter: fields.meter,
             id: fields.id,
             currency: fields.currency,

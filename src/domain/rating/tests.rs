@@ -30,7 +30,7 @@ fn used(consumed: &str, overage: &str) -> BTreeMap<MeterId, Used> {
 
 fn bill_of(prices: &[Price], used: &BTreeMap<MeterId, Used>, terms: &Terms) -> Result<Bill, RatingError> {
     let (currency, start) = (prices[0].currency, "2026-02-01".parse().unwrap());
-    bill(&Cart { currency, start, prices: in_force(&[], prices, currency, start), used, terms })
+    bill(&Cart { currency, prices: in_force(&[], prices, currency, start), used, terms })
 }
 
 fn line(fields: &Value, consumed: &str) -> UsageLine {
@@ -219,8 +219,8 @@ fn what_was_not_used_and_has_no_price_has_no_line() {
         "a price alone makes a line"
     );
     let terms = Terms::default();
-    let (currency, start) = (Currency::parse("JPY").unwrap(), "2026-02-01".parse().unwrap());
-    let empty = bill(&Cart { currency, start, prices: vec![], used: &other, terms: &terms }).unwrap();
+    let currency = Currency::parse("JPY").unwrap();
+    let empty = bill(&Cart { currency, prices: vec![], used: &other, terms: &terms }).unwrap();
     assert_eq!((empty.lines().len(), empty.total().to_string()), (0, "0".into()));
 }
 
@@ -230,12 +230,12 @@ fn terms() -> Terms {
     Terms {
         discounts: vec![
             discount("tenth", Reduction::Percent(percent("10"))),
-            discount("voucher", Reduction::Fixed(euro.money(500))),
+            discount("voucher", Reduction::Fixed { currency: euro, amount: euro.money(500) }),
         ],
         minimum_commitment: Some(euro.money(5_000)),
         taxes: vec![
-            Tax { code: id("vat"), percent: percent("19") },
-            Tax { code: id("city"), percent: percent("0.5") },
+            Tax { code: id("vat"), percent: percent("19"), from: None, until: None },
+            Tax { code: id("city"), percent: percent("0.5"), from: None, until: None },
         ],
     }
 }
@@ -271,26 +271,6 @@ fn discounts_a_commitment_and_taxes_follow_the_usage_in_this_order() {
     let nothing = of("0");
     let expected = ["page 0.00", "tenth 0.00", "voucher 0.00", "commitment 50.00", "vat 9.50", "city 0.25"];
     assert_eq!(shown(&nothing), expected, "a discount takes no more than there is");
-}
-
-#[test]
-fn a_discount_holds_for_periods_that_start_on_one_of_its_days() {
-    let prices = [price(json!({ "model": "per_unit", "unit": "1" }))];
-    let total = |from: Option<&str>, until: Option<&str>| {
-        let day = |text: &str| text.parse().unwrap();
-        let discount = Discount {
-            id: id("d"),
-            reduction: Reduction::Percent(percent("100")),
-            from: from.map(day),
-            until: until.map(day),
-        };
-        let terms = Terms { discounts: vec![discount], ..Terms::default() };
-        bill_of(&prices, &used("1", "0"), &terms).unwrap().total().to_string()
-    };
-    assert_eq!(total(None, None), "0.00");
-    assert_eq!(total(Some("2026-02-01"), Some("2026-02-02")), "0.00");
-    assert_eq!(total(Some("2026-02-02"), None), "1.00");
-    assert_eq!(total(None, Some("2026-02-01")), "1.00");
 }
 
 #[test]

@@ -8,8 +8,11 @@ use super::StatementError;
 use crate::domain::civil_date::CivilDate;
 use crate::domain::ids::{MeterId, PlanId, TenantId};
 use crate::domain::money::{Currency, Money};
+use crate::domain::movements::Account;
 use crate::domain::price::Price;
-use crate::domain::rating::{Bill, Cart, CreditNote, Line, NoteLine, Terms, Used, bill, credit_note};
+use crate::domain::rating::{
+    Bill, Cart, CreditNote, Line, LineKey, NoteLine, Terms, Used, bill, credit_note,
+};
 
 /// The hash of a document and of all of the tenant's before it.
 pub type DocumentHash = [u8; 32];
@@ -53,6 +56,9 @@ pub struct Document {
     pub currency: Currency,
     /// The prices in force.
     pub prices: Vec<Price>,
+    /// The discounts, the commitment and the taxes in force. Left out where there are none, as older documents do.
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    pub terms: Terms,
     /// What was used; for a note, all that is known by now.
     pub used: BTreeMap<MeterId, Used>,
     /// The meters that were used and have prices, of which none holds.
@@ -75,11 +81,19 @@ impl Document {
         }
     }
 
-    /// What its lines cost, in their order.
-    pub fn amounts(&self) -> Vec<Money> {
+    /// What its lines cost, in their order, each with the account of who earns it.
+    pub fn amounts(&self) -> Vec<(Account, Money)> {
+        let earned = |key: &LineKey| match key {
+            LineKey::Tax { .. } => Account::Tax,
+            _ => Account::Revenue,
+        };
         match &self.content {
-            Content::Statement { lines } => lines.iter().map(Line::amount).collect(),
-            Content::CreditNote { lines, .. } => lines.iter().map(|line| line.amount).collect(),
+            Content::Statement { lines } => {
+                lines.iter().map(|line| (earned(&line.key()), line.amount())).collect()
+            }
+            Content::CreditNote { lines, .. } => {
+                lines.iter().map(|line| (earned(&line.key), line.amount)).collect()
+            }
         }
     }
 
@@ -128,8 +142,7 @@ impl Document {
 
     fn rated(&self, used: &BTreeMap<MeterId, Used>) -> Result<Bill, StatementError> {
         let prices = self.prices.iter().collect();
-        let (currency, start) = (self.currency, self.start);
-        Ok(bill(&Cart { currency, start, prices, used, terms: &Terms::default() })?)
+        Ok(bill(&Cart { currency: self.currency, prices, used, terms: &self.terms })?)
     }
 
     fn as_note(&self) -> Option<CreditNote> {

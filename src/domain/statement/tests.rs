@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::domain::ids::TenantId;
+use crate::domain::movements::Account;
 use crate::domain::rating::{Line, NoteLine};
 
 fn amount(text: &str) -> Amount {
@@ -23,15 +24,22 @@ fn prices() -> Vec<Price> {
     vec![serde_json::from_value(price).unwrap()]
 }
 
+fn tenant() -> TenantDefinition {
+    let fields = json!({ "id": "acme", "prices": prices() });
+    serde_json::from_value(fields).unwrap()
+}
+
 fn priced_by(own: &[Price], currency: Option<&str>) -> Result<Option<Priced>, StatementError> {
     let currency = currency.map(|code| Currency::parse(code).unwrap());
     let start = "2026-03-01".parse().unwrap();
-    price_period(PricedBy { own, plan: &[], currency, start }, &used("150", "0"))
+    let tenant = TenantDefinition { prices: own.to_vec(), ..tenant() };
+    price_period(PricedBy { tenant: &tenant, plan: None, currency, start }, &used("150", "0"))
 }
 
 /// The statement of March, number 1.
 fn statement(consumed: &str) -> Document {
-    let by = PricedBy { own: &prices(), plan: &[], currency: None, start: "2026-03-01".parse().unwrap() };
+    let tenant = tenant();
+    let by = PricedBy { tenant: &tenant, plan: None, currency: None, start: "2026-03-01".parse().unwrap() };
     let used = used(consumed, "0");
     let priced = price_period(by, &used).unwrap().unwrap();
     Document {
@@ -44,6 +52,7 @@ fn statement(consumed: &str) -> Document {
         start: by.start,
         currency: priced.bill.currency(),
         prices: priced.prices,
+        terms: priced.terms,
         used,
         unpriced: priced.unpriced,
         total: priced.bill.total(),
@@ -91,6 +100,80 @@ fn a_document_is_worked_out_again_from_what_it_says() {
     let mut dearer = first.clone();
     dearer.total = first.currency.money(181);
     assert!(!dearer.recomputes(None, &[]).unwrap());
+}
+
+/// What a tenant and its plan say after the usage, as `kind name amount`.
+fn lines(tenant: serde_json::Value, plan: serde_json::Value, consumed: &str) -> Vec<String> {
+    let tenant: TenantDefinition = serde_json::from_value(tenant).unwrap();
+    let plan: PlanDefinition = serde_json::from_value(plan).unwrap();
+    let start = "2026-03-01".parse().unwrap();
+    let by = PricedBy { tenant: &tenant, plan: Some(&plan), currency: None, start };
+    let priced = price_period(by, &used(consumed, "0")).unwrap().unwrap();
+    let line = |line: &Line| match line {
+        Line::Usage(line) => format!("usage {}", line.amount),
+        Line::Discount { id, amount, .. } => format!("{id} {amount}"),
+        Line::MinimumCommitment { amount, .. } => format!("commitment {amount}"),
+        Line::Tax { code, amount, .. } => format!("{code} {amount}"),
+    };
+    priced.bill.lines().iter().map(line).collect()
+}
+
+#[test]
+fn a_tenants_terms_and_its_plans_are_on_the_bill_where_they_hold() {
+    let plan = json!({
+        "id": "plan", "prices": prices(),
+        "discounts": [
+            { "id": "early", "percent": "10" },
+            { "id": "over", "percent": "50", "until": "2026-03-01" },
+            { "id": "dollars", "amount": "1", "currency": "USD" },
+        ],
+        "minimum_commitments": [{ "amount": "5", "currency": "EUR" }, { "amount": "9", "currency": "USD" }],
+    });
+    let tenant = json!({
+        "id": "acme",
+        "discounts": [{ "id": "own", "amount": "0.25", "currency": "EUR" }],
+        "taxes": [{ "code": "vat", "percent": "20", "until": "2026-03-01" }, { "code": "vat", "percent": "10", "from": "2026-03-01" }],
+    });
+    let expected = ["usage 2.50", "early -0.25", "own -0.25", "commitment 3.00", "vat 0.50"];
+    assert_eq!(lines(tenant.clone(), plan.clone(), "150"), expected);
+    let mut with_own = tenant;
+    with_own["discounts"] = json!([{ "id": "early", "percent": "100" }]);
+    with_own["minimum_commitments"] = json!([{ "amount": "4", "currency": "EUR" }]);
+    let expected = ["usage 2.50", "early -2.50", "commitment 4.00", "vat 0.40"];
+    assert_eq!(
+        lines(with_own, plan, "150"),
+        expected,
+        "the tenant's own go before its plan's of the same name"
+    );
+}
+
+#[test]
+fn without_prices_in_force_a_discount_and_a_tax_are_no_lines_and_a_commitment_is_one() {
+    let mut later = serde_json::to_value(prices()).unwrap();
+    later[0]["effective_from"] = json!("2026-04-01");
+    let tenant = |commitments: serde_json::Value| {
+        json!({
+            "id": "acme", "prices": later.clone(), "minimum_commitments": commitments,
+            "discounts": [{ "id": "early", "percent": "10" }], "taxes": [{ "code": "vat", "percent": "10" }],
+        })
+    };
+    let plan = json!({ "id": "plan" });
+    assert!(lines(tenant(json!([])), plan.clone(), "1").is_empty());
+    let committed = tenant(json!([{ "amount": "5", "currency": "EUR" }]));
+    assert_eq!(lines(committed, plan, "1"), ["early 0.00", "commitment 5.00", "vat 0.50"]);
+}
+
+#[test]
+fn a_document_keeps_its_terms_and_an_older_one_has_none() {
+    let mut taxed = statement("90");
+    let text = serde_json::to_string(&taxed).unwrap();
+    assert!(!text.contains("terms"), "documents of earlier versions keep their hash: {text}");
+    taxed.terms.taxes = serde_json::from_value(json!([{ "code": "vat", "percent": "10" }])).unwrap();
+    assert!(!taxed.recomputes(None, &[]).unwrap(), "the tax has no line");
+    let note = note(2, &taxed, &[], "90").unwrap();
+    assert_eq!(note.amounts(), [(Account::Tax, taxed.currency.money(18))]);
+    let text = serde_json::to_string(&taxed).unwrap();
+    assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), taxed);
 }
 
 #[test]

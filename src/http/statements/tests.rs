@@ -11,7 +11,7 @@ use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::price::{Price, in_force};
-use crate::domain::rating::{Cart, Discount, Reduction, Tax, Terms, Used, bill};
+use crate::domain::rating::{Cart, Discount, Reduction, Terms, Used, bill};
 use crate::http::cell::Cell;
 use crate::operations::answers::{StatementDetails, StatementLine};
 
@@ -43,10 +43,10 @@ pub(super) fn a_draft(pages: &str) -> StatementDetails {
     let terms = Terms {
         discounts: vec![Discount { id: parsed(json!("early")), reduction: early, from: None, until: None }],
         minimum_commitment: Some(currency.money(1_000_000)),
-        taxes: vec![Tax { code: parsed(json!("vat")), percent: parsed(json!("19")) }],
+        taxes: vec![parsed(json!({ "code": "vat", "percent": "19" }))],
     };
     let prices = in_force(&[], &prices, currency, start);
-    let bill = bill(&Cart { currency, start, prices, used: &used, terms: &terms }).unwrap();
+    let bill = bill(&Cart { currency, prices, used: &used, terms: &terms }).unwrap();
     StatementDetails {
         tenant: TenantId::parse("acme").unwrap(),
         plan: None,

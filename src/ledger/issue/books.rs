@@ -81,7 +81,8 @@ impl Books {
         self.used.get(&key).is_some_and(|booked| booked.is_open) || self.waiting_calls.contains(&due.tenant)
     }
 
-    /// The statement of a period, unless nothing has a price, and the notes that are due with it.
+    /// The statement of a period, unless nothing has a price or the tenant is a sandbox, and the notes that are due
+    /// with it.
     pub(super) fn documents(&self, due: &DuePeriod, grace_ms: i64) -> Result<Vec<Document>, String> {
         let key = (due.tenant.clone(), due.period.start_ms);
         let late = self.booked_in.get(&key).map(Vec::as_slice).unwrap_or_default();
@@ -110,11 +111,14 @@ impl Books {
     ) -> Result<Option<Document>, String> {
         let terms = self.terms.get(&due.tenant).ok_or("no version of the tenant is known")?;
         let terms = terms.as_ref().map_err(Clone::clone)?;
+        if terms.tenant.sandbox {
+            return Ok(None);
+        }
         let calendar = &due.calendar;
         let start = calendar.date(due.period.start_ms);
         let by = PricedBy {
-            own: &terms.tenant.prices,
-            plan: terms.plan.as_ref().map_or(&[], |plan| &plan.prices),
+            tenant: &terms.tenant,
+            plan: terms.plan.as_ref(),
             currency: terms.currency.or(terms.tenant.currency),
             start,
         };
@@ -131,6 +135,7 @@ impl Books {
             start,
             currency: priced.bill.currency(),
             prices: priced.prices,
+            terms: priced.terms,
             used,
             unpriced: priced.unpriced,
             total: priced.bill.total(),

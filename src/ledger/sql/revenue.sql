@@ -1,6 +1,6 @@
 -- What issued statements and notes say is owed. Groups first, pages after: a page starts after (period, place), the
 -- latest period first. A group that is not asked for ($7 to $10) is an empty text, and so is the meter of a line that
--- is not about use.
+-- is not about use. Taxes are no revenue.
 WITH documents AS MATERIALIZED (
     SELECT tenant, number, corrects IS NOT NULL AS is_note, currency, document::jsonb AS document
     FROM statements
@@ -22,6 +22,7 @@ FROM (
             count(DISTINCT (d.tenant, d.number)) AS documents
         FROM documents d
         CROSS JOIN LATERAL jsonb_array_elements(d.document -> 'lines') AS l(line)
+        WHERE coalesce(l.line ->> 'kind', l.line -> 'key' ->> 'kind') IS DISTINCT FROM 'tax'
         GROUP BY 1, 2, 3, 4, 5
     ) g
 ) p

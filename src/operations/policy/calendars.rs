@@ -10,6 +10,13 @@ use crate::domain::instant::rfc3339;
 use crate::domain::period::{Calendar, Calendars, WindowKind};
 use crate::ledger::{CalendarChange, StoredTenant};
 
+/// The field of a shown tenant with its calendars.
+const CALENDARS: &str = "calendars";
+/// The field of a shown tenant with its currencies.
+const CURRENCIES: &str = "currencies";
+/// The fields of a tenant that are shown and not stored.
+pub(super) const SHOWN: [&str; 2] = [CALENDARS, CURRENCIES];
+
 impl PolicyVerbs {
     /// A stored tenant as it is shown.
     pub(in crate::operations) fn shown(&self, stored: &StoredTenant) -> Value {
@@ -38,7 +45,7 @@ impl PolicyVerbs {
                     }
                 }
             });
-            fields.insert("calendars".into(), shown.collect());
+            fields.insert(CALENDARS.into(), shown.collect());
         }
         let to_come = currencies.to_come(now_ms);
         if let (Some(fields), false) = (definition.as_object_mut(), to_come.is_empty()) {
@@ -46,7 +53,7 @@ impl PolicyVerbs {
                 0 => json!({ "currency": dated.currency }),
                 from_ms => json!({ "from": rfc3339(from_ms), "currency": dated.currency }),
             });
-            fields.insert("currencies".into(), shown.collect());
+            fields.insert(CURRENCIES.into(), shown.collect());
         }
         definition
     }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::PolicyVerbs;
+use super::calendars::SHOWN;
 use super::policy_change::Attempts;
 use crate::domain::ids::TenantId;
 use crate::domain::policy::diff::DefinitionKind;
@@ -116,8 +117,10 @@ impl PolicyVerbs {
         loop {
             let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
             let mut definition = stored.definition;
-            // Only shown, not stored: the calendars still to come follow from the last definition.
-            definition.as_object_mut().and_then(|fields| fields.remove("calendars"));
+            // Only shown, not stored: what is still to come follows from the last definition.
+            if let Some(fields) = definition.as_object_mut() {
+                SHOWN.into_iter().for_each(|field| drop(fields.remove(field)));
+            }
             let mut list = definition[items.field].as_array().cloned().unwrap_or_default();
             let created = change(&mut list)?;
             definition[items.field] = Value::Array(list);

@@ -20,8 +20,8 @@ impl Reads {
         let found = books.period_use(entry.partition, &tenant, &entry.calendars, period.start_ms).await?;
         let calendar = entry.calendars.at(period.start_ms);
         let by = PricedBy {
-            own: &entry.definition.prices,
-            plan: entry.plan_prices(),
+            tenant: &entry.definition,
+            plan: entry.plan(),
             currency: found.currency.or(entry.definition.currency),
             start: calendar.date(period.start_ms),
         };

@@ -91,8 +91,8 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
     assert_eq!(with(json!({ "capacity": 1.5 })).pointer, "/limits/0/capacity");
     let rolling = json!({ "plans": [{ "id": "a", "quotas": [{ "meter": "b", "included": 1, "rollover_percent": 5 }] }] });
     assert!(refused(rolling).message.contains("rollover_percent"));
-    let discounts = json!({ "plans": [{ "id": "a", "discounts": [] }] });
-    assert!(refused(discounts).message.contains("discounts"));
+    let taxes = json!({ "plans": [{ "id": "a", "taxes": [] }] });
+    assert!(refused(taxes).message.contains("taxes"), "only tenants pay taxes");
     assert!(refused(json!({ "cost_defaults": {} })).message.contains("meter"));
 }
 

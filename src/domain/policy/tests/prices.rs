@@ -50,6 +50,44 @@ fn a_price_names_every_fault() {
 }
 
 #[test]
+fn discounts_commitments_and_taxes_name_every_fault() {
+    let faults = |list: &str, items: Value| {
+        let mut world = demo();
+        world["tenants"][0][list] = items;
+        pointers_if_any(world)
+    };
+    let dated =
+        |from: &str, until: &str| json!({ "code": "vat", "percent": "19", "from": from, "until": until });
+    let successors = json!([dated("2026-01-01", "2026-07-01"), dated("2026-07-01", "2027-01-01")]);
+    assert_eq!(faults("taxes", successors), [""; 0]);
+    let both = json!([dated("2026-01-01", "2026-07-02"), dated("2026-07-01", "2027-01-01")]);
+    assert_eq!(faults("taxes", both), ["/tenants/0/taxes/1/code"]);
+    assert_eq!(faults("taxes", json!([dated("2026-07-01", "2026-07-01")])), ["/tenants/0/taxes/0/until"]);
+    let of = |currency: &str| json!({ "amount": "1", "currency": currency });
+    assert_eq!(faults("minimum_commitments", json!([of("EUR"), of("USD")])), [""; 0]);
+    assert_eq!(
+        faults("minimum_commitments", json!([of("EUR"), of("EUR")])),
+        ["/tenants/0/minimum_commitments/1/currency"]
+    );
+    let discounts: Vec<Value> = (0..101).map(|n| json!({ "id": format!("d{n}"), "percent": "1" })).collect();
+    assert_eq!(faults("discounts", json!(discounts)), ["/tenants/0/discounts"]);
+    let twice = json!([{ "id": "d", "percent": "1" }, { "id": "d", "amount": "1", "currency": "EUR" }]);
+    assert_eq!(faults("discounts", twice), ["/tenants/0/discounts/1/id"]);
+}
+
+#[test]
+fn a_file_takes_a_discount_away_only_where_it_is_pruned() {
+    let mut world = demo();
+    world["plans"][0]["discounts"] = json!([{ "id": "early", "percent": "10" }]);
+    let current = apply(&Definitions::default(), world.clone(), &[]).unwrap();
+    world["plans"][0]["discounts"] = json!([]);
+    let errors = apply(&current, world.clone(), &[]).unwrap_err();
+    assert_eq!(errors[0].pointer, "/plans/0/discounts");
+    assert!(errors[0].message.contains("prune discounts"), "{}", errors[0].message);
+    assert!(apply(&current, world, &[Prune::Discounts]).is_ok());
+}
+
+#[test]
 fn two_versions_of_a_price_take_effect_on_two_days() {
     let later = price(json!({ "effective_from": "2026-02-01" }));
     let base = price(json!({ "id": "base" }));

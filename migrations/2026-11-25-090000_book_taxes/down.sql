@@ -1,0 +1,2 @@
+-- The word of the account stays: entries may have it.
+SELECT 1;
