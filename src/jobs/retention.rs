@@ -6,6 +6,7 @@ use crate::operations::Answer;
 const DAY_MS: i64 = 86_400_000;
 const KEPT_DAYS: i64 = 90;
 const NOTICES_KEPT_DAYS: i64 = 400;
+const EVIDENCE_KEPT_DAYS: i64 = 400;
 const DECISIONS_KEPT_MS: i64 = 7 * DAY_MS;
 const VIOLATIONS_KEPT_MS: i64 = 90 * DAY_MS;
 const CHUNK: usize = 1_000;
@@ -14,8 +15,8 @@ const MARGIN_MS: i64 = 3_600_000;
 
 /// Archives reservations resolved before the horizon, and drops old job runs, settled comparisons, repeats of past
 /// epochs, batch rows that later batches prove, days of decisions, violations, quota notices, comparisons with bills,
-/// damages, ended leases and pushed loads. Each chunk is a short transaction, and a step that fails does not stop the
-/// next. Returns the outcome in words.
+/// damages, gaps, losses, settled events of the quarantine, ended leases and pushed loads. Each chunk is a short
+/// transaction, and a step that fails does not stop the next. Returns the outcome in words.
 pub(super) async fn clear(
     now_ms: i64,
     longest_late_ms: i64,
@@ -41,6 +42,9 @@ pub(super) async fn clear(
         ("quota notices dropped", ledger.drop_quota_notices(NOTICES_KEPT_DAYS, CHUNK).await),
         ("rows of bills dropped", ledger.drop_bills(KEPT_DAYS, CHUNK * 10).await),
         ("damages dropped", ledger.drop_damages(KEPT_DAYS).await),
+        ("gaps dropped", ledger.drop_gaps(EVIDENCE_KEPT_DAYS, CHUNK).await),
+        ("losses dropped", ledger.drop_losses(EVIDENCE_KEPT_DAYS, CHUNK).await),
+        ("settled events dropped", ledger.drop_quarantine(KEPT_DAYS, CHUNK).await),
     ];
     let (mut outcome, mut failure) = (Vec::new(), None);
     for (step, result) in steps {

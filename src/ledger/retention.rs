@@ -127,6 +127,23 @@ impl Ledger {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_quota_notices.sql")), chunk, Some(days)).await
     }
 
+    /// Drops gaps of epochs that are over that were noticed longer ago than this, at most `chunk` in one transaction.
+    /// Returns how many.
+    pub async fn drop_gaps(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
+        self.drop_in_chunks(|| sql_query(include_str!("sql/drop_gaps.sql")), chunk, Some(days)).await
+    }
+
+    /// Drops losses that were noticed longer ago than this, at most `chunk` in one transaction. Returns how many.
+    pub async fn drop_losses(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
+        self.drop_in_chunks(|| sql_query(include_str!("sql/drop_losses.sql")), chunk, Some(days)).await
+    }
+
+    /// Drops events of the quarantine that were booked or discarded longer ago than this, at most `chunk` in one
+    /// transaction. Returns how many.
+    pub async fn drop_quarantine(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
+        self.drop_in_chunks(|| sql_query(include_str!("sql/drop_quarantine.sql")), chunk, Some(days)).await
+    }
+
     /// Drops undone repeats of epochs that are over, at most `chunk` in one transaction. Returns how many.
     pub async fn drop_repeats(&self, chunk: usize) -> Result<usize, LedgerError> {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_repeats.sql")), chunk, None).await

@@ -222,6 +222,28 @@ async fn old_runs_and_leases_are_dropped_and_nothing_that_is_in_use() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn old_gaps_losses_and_settled_events_are_dropped_and_what_still_counts_stays()
+-> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let old = "INSERT INTO cursors (partition, epoch) VALUES (0, 2) ON CONFLICT (partition) DO UPDATE SET epoch = 2; \
+               INSERT INTO gaps SELECT 0, epoch, 1, epoch, 3, now() - days * interval '1 day' \
+               FROM (VALUES (0, 500), (1, 399), (2, 600)) AS g(epoch, days); \
+               INSERT INTO losses SELECT 0, 1, days, 'acme', gen_random_uuid(), 'reserve', '{}', '{}', '{}', now() - days * interval '1 day' \
+               FROM (VALUES (399), (401)) AS l(days); \
+               INSERT INTO quarantine (partition, epoch, sequence, event, reason, status, last_at) \
+               SELECT 0, 1, n, '', 'broken', status, now() - days * interval '1 day' \
+               FROM (VALUES (1, 'open', 500), (2, 'resolved', 91), (3, 'discarded', 91), (4, 'resolved', 89)) AS q(n, status, days)";
+    as_owner(&database, old).await.unwrap();
+    assert_eq!(ledger.drop_gaps(400, 1).await?, 1, "the gap of the epoch that lasts is still counted");
+    assert_eq!(ledger.drop_losses(400, 10).await?, 1);
+    assert_eq!(ledger.drop_quarantine(90, 1).await?, 2, "chunk by chunk");
+    let left = "SELECT (SELECT string_agg(found_epoch::text, ' ' ORDER BY found_epoch) FROM gaps) AS gaps, \
+                (SELECT count(*) FROM losses) AS losses, (SELECT string_agg(status, ' ' ORDER BY sequence) FROM quarantine) AS events";
+    assert_eq!(rows(&database, left).await, ["1 2 1 open resolved"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn settled_comparisons_and_repeats_of_past_epochs_are_dropped_after_their_time()
 -> Result<(), LedgerError> {
     let (database, ledger) = ledger().await;
