@@ -9,6 +9,8 @@ ROUNDS ?= 20
 CASES ?= 200
 # How many random bills are counted a second way.
 CARTS ?= 1000000
+# How many operations the simulated year has.
+YEAR ?= 1000000
 # How many uses a supplier's bill is compared with.
 BILL ?= 1000000
 # How many anonymous subjects are made up; a fifth as many named ones.
@@ -17,7 +19,7 @@ FLOOD ?= 5000000
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm behaviour carts bill flood lint fmt clean setup
+.PHONY: help run test bench storm behaviour carts year bill flood lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -41,6 +43,9 @@ behaviour: setup ## Hold the whole service against its model through random call
 
 carts: ## Count a million random bills a second way (CARTS="1000000")
 	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating
+
+year: setup ## Simulate a year of a million operations, with and without disturbed jobs (YEAR="1000000")
+	TOLLGATE_YEAR_OPERATIONS=$(YEAR) $(CARGO) test --locked --release --test suite -- --nocapture properties::year
 
 bill: setup ## Compare a supplier's bill of a million rows with the books (BILL="1000000")
 	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --test suite -- --nocapture http::supplier_bills::in_a_large_bill

@@ -3,3 +3,4 @@
 pub(crate) mod gate;
 mod rating;
 mod service;
+mod year;
