@@ -72,7 +72,8 @@ if before and ARGV[4] == '' and before.claims > 1 then
   redis.call('SET', KEYS[3], pack_taking(epoch, before, before.claims - 1), 'KEEPTTL')
   return { KEPT, real, now, '' }
 end
-if KEYS[3] and not before then
+-- Another request under the same key, with other lines, has taken that.
+if KEYS[3] and (not before or (ARGV[4] ~= '' and #ARGV[4] ~= 8 * #before.granted)) then
   return { KEPT, real, now, '' }
 end
 if hash.is_known then

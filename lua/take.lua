@@ -8,7 +8,7 @@
 --          DONE: granted, readings, which shadow limits would have refused, whether it is remembered
 --          REPLAYED: granted to this reservation before, readings
 --          REFUSED: granted by a best effort, readings, refusing, waits in ms, shadows
---          STALE_WINDOW    ALARM: epoch found
+--          TOO_LARGE: a counter would be beyond the largest amount    STALE_WINDOW    ALARM: epoch found
 -- event    none
 -- include prelude
 -- include out_of_time
@@ -65,6 +65,15 @@ end
 local shadows, unmoved = shadow_refusals(granted, counters, true)
 if not only_counts and (not any or (refusing ~= '' and not best_effort)) then
   return { REFUSED, real, now, '', pack_units(granted), pack_readings(counters, is_known), refusing, pack_units(waits), shadows }
+end
+for number = 1, #counters do
+  local counter, need = counters[number], 0
+  for line, weight in pairs(counter.weights) do
+    need = need + weight * granted[line]
+  end
+  if not counter.unmoved and counter.consumed + need > 9e15 then
+    return { TOO_LARGE, real, now, '' }
+  end
 end
 
 -- write

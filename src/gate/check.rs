@@ -6,7 +6,7 @@ use crate::domain::algorithms::{Parameters, calendar};
 use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::counter::{Counter, need};
-use crate::domain::ids::{Partition, TenantId};
+use crate::domain::ids::{Epoch, Partition, TenantId};
 use crate::domain::limit::Kind;
 use crate::domain::punishment::Conduct;
 use crate::domain::reservation::{COUNTERS_MAX, LINES_MAX, SubjectHash};
@@ -62,6 +62,8 @@ pub enum CheckOutcome {
     Decided {
         /// Of each check.
         checks: Vec<CheckedCounters>,
+        /// The epoch of the counters.
+        epoch: Epoch,
         /// The script's time (unix ms).
         now_ms: i64,
     },
@@ -149,7 +151,9 @@ impl Gate {
 fn read_outcome(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<CheckOutcome, GateError> {
     let now_ms = reply.now_ms;
     match reply.status {
-        Status::Done => Ok(CheckOutcome::Decided { checks: read_checks(reply, asks)?, now_ms }),
+        Status::Done => {
+            Ok(CheckOutcome::Decided { checks: read_checks(reply, asks)?, epoch: reply.epoch, now_ms })
+        }
         Status::StaleWindow => Ok(CheckOutcome::StaleWindow { now_ms }),
         _ => Err(Undecodable("a status of check").into()),
     }

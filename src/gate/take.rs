@@ -8,7 +8,7 @@ use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::counter::Counter;
 use crate::domain::fingerprint::Fingerprint;
-use crate::domain::ids::{Partition, ReservationId};
+use crate::domain::ids::{Epoch, Partition, ReservationId};
 use crate::domain::reservation::{COUNTERS_MAX, LINES_MAX};
 
 use super::Gate;
@@ -69,6 +69,8 @@ pub enum TakeOutcome {
         is_new: bool,
         /// Whether the reservation's id finds it again.
         is_remembered: bool,
+        /// The epoch of the counters.
+        epoch: Epoch,
         /// The script's time (unix ms).
         now_ms: i64,
     },
@@ -83,6 +85,8 @@ pub enum TakeOutcome {
         /// The script's time (unix ms).
         now_ms: i64,
     },
+    /// A counter would be beyond the largest amount; nothing is counted.
+    TooLarge,
     /// The windows were computed for another time; compute them for this one.
     StaleWindow {
         /// The script's time (unix ms).
@@ -93,6 +97,8 @@ pub enum TakeOutcome {
 /// What was taken and is not remembered: its caller alone can give it back.
 #[derive(Debug, Clone)]
 pub struct Taking {
+    /// The epoch in which it was counted: counters of another one have never counted it.
+    pub epoch: Epoch,
     /// When it was counted (unix ms).
     pub at_ms: i64,
     /// The counters by number that did not count it, a bit each: shadow limits that would have refused it.
@@ -133,6 +139,7 @@ impl Gate {
                 readings: readings_in_shadow(&reply, 1, 2)?,
                 is_new: true,
                 is_remembered: reply.integer(3)? == 1,
+                epoch: reply.epoch,
                 now_ms,
             },
             Status::Replayed => TakeOutcome::Taken {
@@ -140,6 +147,7 @@ impl Gate {
                 readings: reply.readings(1)?,
                 is_new: false,
                 is_remembered: true,
+                epoch: reply.epoch,
                 now_ms,
             },
             Status::Refused => TakeOutcome::Refused {
@@ -148,6 +156,7 @@ impl Gate {
                 refusing: read_refusing(&reply, 2)?,
                 now_ms,
             },
+            Status::TooLarge => TakeOutcome::TooLarge,
             Status::StaleWindow => TakeOutcome::StaleWindow { now_ms },
             _ => return Err(Undecodable("a status of take").into()),
         })
@@ -160,7 +169,8 @@ impl Gate {
         call.max_life_ms.saturating_add(repeated_for_ms)
     }
 
-    /// Gives back what was taken of global limits. A repeat gives nothing back, except of takings. One round trip.
+    /// Gives back what was taken of global limits. A repeat gives nothing back, except of takings, which are all of one
+    /// epoch. One round trip.
     pub async fn give_back(
         &self,
         partition: Partition,
@@ -168,7 +178,10 @@ impl Gate {
         now_ms: Option<i64>,
     ) -> Result<(), GateError> {
         let mut keys = vec![self.keys.meta(partition), self.keys.global(partition)];
-        let mut arguments = self.mutating(partition, now_ms)?;
+        let mut arguments = match given {
+            GivenBack::Takings([first, ..]) => self.mutating_in(first.epoch, now_ms),
+            _ => self.mutating(partition, now_ms)?,
+        };
         match given {
             GivenBack::Call(id) => {
                 keys.push(self.keys.taken(partition, id));

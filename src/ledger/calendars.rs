@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 use super::policy::has_booked;
 use super::schema::{balances, calendars, quota_periods, tenants};
-use super::{Ledger, LedgerError, billing, instant, jobs, notices};
+use super::{Ledger, LedgerError, billing, instant, jobs, notices, recurring};
 use crate::domain::ids::TenantId;
 use crate::domain::period::{Calendars, WindowKind};
 
@@ -106,6 +106,7 @@ async fn move_next(
         .execute(connection)
         .await?;
     if moved > 0 {
+        recurring::move_repeats(connection, tenant, (start_ms, end_ms)).await?;
         jobs::ring(connection, jobs::PERIODS).await?;
         notices::tell(connection, "job", jobs::PERIODS, 0).await?;
     }

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{BigInt, SmallInt, Timestamptz};
+use diesel::sql_types::{BigInt, Bool, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -296,6 +296,10 @@ async fn settle(
     capacities::lock_tenant(connection, tenant).await?;
     let Some(stored) = stored_grants::find(connection, id).await? else { return Ok(false) };
     let (Some(start_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
+    // What the close of the period before brings burns as of this period's start: it has to be known first.
+    if period_before_may_go_on(connection, &stored, start_ms).await? {
+        return Ok(false);
+    }
     let Some((window, unburnt)) = unburnt(connection, &stored, start_ms).await? else { return Ok(false) };
     let (ended_at_ms, step, movements) = match stored.voided_at_ms {
         Some(at_ms) => (at_ms, 2, void(window, unburnt)),
@@ -314,6 +318,25 @@ async fn settle(
         .await?;
     capacities::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
     Ok(true)
+}
+
+#[derive(QueryableByName)]
+struct GoesOn {
+    #[diesel(sql_type = Bool)]
+    may_go_on: bool,
+}
+
+async fn period_before_may_go_on(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+    start_ms: i64,
+) -> Result<bool, LedgerError> {
+    let find = sql_query(include_str!("sql/period_before_may_go_on.sql"))
+        .bind::<Text, _>(&stored.tenant)
+        .bind::<Text, _>(&stored.meter)
+        .bind::<Timestamptz, _>(instant::from_ms(start_ms)?);
+    let found: GoesOn = find.get_result(connection).await?;
+    Ok(found.may_go_on)
 }
 
 /// What is unburnt of a grant at its end cut, and its period; none while there is no such cut.

@@ -16,7 +16,7 @@ use super::columns::Milliseconds;
 use super::cuts::{self, DueCut, Voided};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::quotas::Opening;
-use super::schema::{grants, period_closures, quota_periods};
+use super::schema::{grants, period_closures, quota_periods, tenants};
 use super::{Ledger, LedgerError, audit, capacities, instant, journal};
 use crate::domain::amount::Decimals;
 use crate::domain::grant::{GrantId, Recurrence};
@@ -76,6 +76,37 @@ pub(super) async fn give(
             let due = DueCut { is_end: true, due_at_ms: repeat.expires_at_ms, after: OutboxId::default() };
             cuts::want(connection, partition, repeat, opened.period_ms.0, due).await?;
         }
+    }
+    Ok(())
+}
+
+#[derive(QueryableByName)]
+struct Moved {
+    #[diesel(sql_type = Uuid)]
+    id: uuid::Uuid,
+}
+
+/// Moves the ends of what a period gets of recurring grants, where the period's own end has moved before it began.
+pub(super) async fn move_repeats(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    (start_ms, end_ms): (i64, i64),
+) -> Result<(), LedgerError> {
+    let moved: Vec<Moved> = sql_query(include_str!("sql/move_repeats.sql"))
+        .bind::<Text, _>(tenant)
+        .bind::<Timestamptz, _>(instant::from_ms(start_ms)?)
+        .bind::<Timestamptz, _>(instant::from_ms(end_ms)?)
+        .load(connection)
+        .await?;
+    if moved.is_empty() {
+        return Ok(());
+    }
+    let partition: Partition =
+        tenants::table.find(tenant).select(tenants::partition).first(connection).await?;
+    let moved = stored_grants::find_all(connection, moved.into_iter().map(|row| row.id).collect()).await?;
+    for repeat in moved.values().filter(|repeat| repeat.expires_at_ms < end_ms) {
+        let due = DueCut { is_end: true, due_at_ms: repeat.expires_at_ms, after: OutboxId::default() };
+        cuts::want(connection, partition, repeat, start_ms, due).await?;
     }
     Ok(())
 }

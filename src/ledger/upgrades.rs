@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
+use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
+use super::functions::greatest;
 use super::schema::{quota_periods, raised_quotas, upgrade_requests};
 use super::{BEGIN, Ledger, LedgerError, audit, capacities, instant, number};
 use crate::domain::ids::{MeterId, PlanId, TenantId};
@@ -236,7 +238,7 @@ impl Ledger {
         Ok(opened.map(|opened: Decimal| raised.map_or(opened, |raised: Decimal| raised.max(opened))))
     }
 
-    /// Notes that a period of a quota includes at least so much since a change of plan.
+    /// Notes that a period of a quota includes at least so much since a change of plan. What was noted never falls.
     pub async fn note_raised(
         &self,
         tenant: &TenantId,
@@ -254,7 +256,10 @@ impl Ledger {
             .values(values)
             .on_conflict((raised_quotas::tenant, raised_quotas::meter, raised_quotas::period_start))
             .do_update()
-            .set(raised_quotas::included.eq(included));
+            .set(
+                raised_quotas::included
+                    .eq(greatest(raised_quotas::included, excluded(raised_quotas::included))),
+            );
         self.execute(note).await.map(drop)
     }
 }
@@ -319,10 +324,32 @@ async fn decide(
         ))
         .execute(connection)
         .await?;
+    if let Some(effective_at_ms) = deciding.effective_at_ms {
+        supersede(connection, &stored, effective_at_ms, deciding.now_ms).await?;
+    }
     let detail = json!({ "tenant": stored.terms.tenant, "plan": stored.terms.plan });
     audit::note(connection, &deciding.actor, action, &object(id), detail).await?;
     let stored = find(connection, id).await?.ok_or_else(|| gone(id))?;
     Ok(Some((stored, true)))
+}
+
+/// Requests of the tenant that were approved before and would come after this one are carried out no more: a plan that
+/// holds now replaces all of them, a later one those from its instant on.
+async fn supersede(
+    connection: &mut AsyncPgConnection,
+    approved: &StoredUpgrade,
+    effective_at_ms: i64,
+    now_ms: i64,
+) -> Result<(), LedgerError> {
+    use upgrade_requests as row;
+    let from_ms = if effective_at_ms <= now_ms { 0 } else { effective_at_ms };
+    let earlier = row::table
+        .filter(row::tenant.eq(&approved.terms.tenant))
+        .filter(row::id.ne(approved.id.uuid()))
+        .filter(row::applied_at.is_null())
+        .filter(row::effective_at.ge(instant::from_ms(from_ms)?));
+    diesel::update(earlier).set(row::applied_at.eq(instant::from_ms(now_ms)?)).execute(connection).await?;
+    Ok(())
 }
 
 async fn find(

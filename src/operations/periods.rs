@@ -35,13 +35,31 @@ impl Periods {
     /// settled and for the period before it. A run may end anywhere: each chunk is closed wholly or not at all, and a
     /// later run goes on.
     pub async fn close(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
+        let mut done = Closed::default();
+        loop {
+            if !manner.dry_run {
+                self.memory.settle_grants(None).await?;
+            }
+            let round = self.close_round(manner, grace).await?;
+            done.closed += round.closed;
+            done.waiting = round.waiting;
+            // Grants of a period are settled once the one before it is closed, and then the period can be.
+            if manner.dry_run || round.closed == 0 || round.waiting == 0 {
+                break;
+            }
+        }
+        if !manner.dry_run {
+            self.book_returns().await?;
+            self.memory.send_untold_capacities().await?;
+        }
+        Ok(done)
+    }
+
+    async fn close_round(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
         let now_ms = self.core.gate_now_ms();
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
-        if !manner.dry_run {
-            self.memory.settle_grants(None).await?;
-        }
         let (mut done, mut after) = (Closed::default(), None);
         let mut boundaries = Boundaries::new(&self.core);
         loop {
@@ -64,10 +82,6 @@ impl Periods {
                 };
                 done.add(self.unless_away(partition, periods.len(), closed).await?);
             }
-        }
-        if !manner.dry_run {
-            self.book_returns().await?;
-            self.memory.send_untold_capacities().await?;
         }
         Ok(done)
     }

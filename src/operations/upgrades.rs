@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use rust_decimal::Decimal;
+
 use crate::domain::amount::Amount;
 use crate::domain::counter::Counter;
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
@@ -212,18 +214,34 @@ impl Upgrades {
         actor: &str,
     ) -> Answer<()> {
         let tenant = &entry.definition.id;
-        let included = self.core.ledger.included_of(tenant, &quota.meter, window.start_ms).await?;
-        // A period that is not open will be opened with what the plan includes.
-        let Some(was) = included else { return Ok(()) };
-        let was = Amount::from_decimal(was).map_err(|error| OperationError::Internal(error.to_string()))?;
         let now = quota.capacity.to_amount(quota.decimals);
-        let missing = now.saturating_sub(was);
-        if missing.is_zero() {
-            return Ok(());
+        loop {
+            let included = self.core.ledger.included_of(tenant, &quota.meter, window.start_ms).await?;
+            // A period that is not open will be opened with what the plan includes.
+            let Some(included) = included else { return Ok(()) };
+            let was = amount(included)?;
+            let missing = now.saturating_sub(was);
+            if missing.is_zero() {
+                return Ok(());
+            }
+            let made = self.grant_missing(entry, quota, (window, was, missing), plan, actor).await?;
+            let raised = included + made.decimal();
+            self.core.ledger.note_raised(tenant, &quota.meter, window.start_ms, raised).await?;
         }
+    }
+
+    /// Grants what is missing. Returns how much it is: a run that broke off may have granted another amount from there.
+    async fn grant_missing(
+        &self,
+        entry: &TenantEntry,
+        quota: &Counter,
+        (window, was, missing): (Window, Amount, Amount),
+        plan: &PlanId,
+        actor: &str,
+    ) -> Answer<Amount> {
         let has_begun = window.start_ms <= self.core.gate_now_ms();
         let terms = GrantTerms {
-            tenant: tenant.clone(),
+            tenant: entry.definition.id.clone(),
             meter: quota.meter.clone(),
             amount: missing,
             kind: GrantKind::Promotional,
@@ -233,20 +251,24 @@ impl Upgrades {
             recurrence: Recurrence::None,
             reason: format!("plan {plan}"),
         };
-        match self.grants.make(raise_id(&terms, window, was), terms, actor).await {
-            // A run for another plan that includes as much broke off before it noted this.
-            Ok(_) | Err(OperationError::GrantKeyReused(_)) => {}
-            Err(error) => return Err(error),
+        let id = raise_id(&terms, window, was);
+        match self.grants.make(id, terms, actor).await {
+            Ok(made) => Ok(made.stored.amount),
+            Err(OperationError::GrantKeyReused(_)) => Ok(self.grants.get(id).await?.stored.amount),
+            Err(error) => Err(error),
         }
-        Ok(self.core.ledger.note_raised(tenant, &quota.meter, window.start_ms, now.decimal()).await?)
     }
 }
 
-/// The id of a raise's grant is a hash of what is raised, in which period and from where: no key names the same grant.
+fn amount(included: Decimal) -> Answer<Amount> {
+    Amount::from_decimal(included).map_err(|error| OperationError::Internal(error.to_string()))
+}
+
+/// The id of a raise's grant is a hash of what is raised, in which period and from where: no key names the same grant,
+/// and from one amount a period is raised once.
 fn raise_id(terms: &GrantTerms, window: Window, was: Amount) -> GrantId {
-    let mut hasher = blake3::Hasher::new_derive_key("tollgate raised quota v1");
-    let (was, amount) = (was.to_string(), terms.amount.to_string());
-    for part in [terms.tenant.as_str(), terms.meter.as_str(), &was, &amount] {
+    let mut hasher = blake3::Hasher::new_derive_key("tollgate raised quota v2");
+    for part in [terms.tenant.as_str(), terms.meter.as_str(), &was.to_string()] {
         hasher.update(part.as_bytes());
         hasher.update(&[0]);
     }

@@ -311,6 +311,49 @@ async fn an_event_counts_once_in_a_day_of_all_tenants_that_goes_on_and_is_never_
 }
 
 #[tokio::test]
+async fn another_event_under_a_used_id_takes_nothing_off_what_the_first_one_counted() {
+    let daily = json!({ "meter": "page", "scope": "global", "window": "day", "capacity": "2000" });
+    let app = with_fair(json!([]), daily).await;
+    send(&app, &event("e", 1_000, Some("2026-03-10T09:00:00Z"))).await;
+    let other = send(&app, &event("e", 1, Some("2026-03-10T09:00:00Z"))).await;
+    assert_eq!(other.text("/results/0/problem/code"), "idempotency_key_reused", "{other:?}");
+    assert_eq!(used(&app).await, "1000");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn an_event_that_no_counter_can_hold_is_refused_and_no_other_tenant_notices() {
+    let daily =
+        json!({ "meter": "page", "scope": "global", "window": "day", "capacity": "10", "kind": "soft" });
+    let app = with_fair(json!([]), daily).await;
+    let mut huge = event("huge", 1, None);
+    huge["data"]["amount"] = json!("9000000000000000");
+    app.post(RESERVATIONS, pages(1).of("other")).await.expect(201);
+    let answer = send(&app, &huge).await;
+    assert_eq!(answer.text("/results/0/status"), "rejected", "{answer:?}");
+    assert_eq!(answer.text("/results/0/problem/code"), "validation_failed", "{answer:?}");
+    app.post(RESERVATIONS, pages(1).of("other")).await.expect(201);
+    assert_eq!(used(&app).await, "2");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn the_load_scales_it_where_it_asks_for_that() {
+    let app = with_fair(json!([]), fair("100").with("load_scaled", true)).await;
+    app.put("/v1/admin/load/workers", json!({ "factor": "0.9", "ttl_seconds": 3_600 })).await.expect(200);
+    let refused =
+        crate::support::wait::wait_for("the load is known", std::time::Duration::from_secs(10), async || {
+            let look = app.post(RESERVATIONS, pages(60).with("dry_run", true)).await;
+            (look.body["allowed"] == false).then_some(look)
+        })
+        .await;
+    assert!(refused.text("/refused_by/0/message").contains("the load leaves it 50 of 100"), "{refused:?}");
+    app.post(RESERVATIONS, pages(60)).await.is_problem(429, "rate_limited");
+    app.post(RESERVATIONS, pages(50)).await.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn its_kind_and_its_rollout_are_those_of_any_limit() {
     let app = with_fair(json!([]), fair("10").with("kind", "soft")).await;
     app.use_pages("a", 12).await.expect(201);
@@ -357,6 +400,11 @@ async fn what_cannot_count_all_tenants_is_refused_with_the_field() {
         ("limits/new", daily.clone().with("window", "period"), "/window"),
         ("limits/new", daily.clone().with("class", "quota"), "/class"),
         ("limits/new", daily.clone().with("subject_kind", "user"), "/subject_kind"),
+        (
+            "limits/new",
+            daily.clone().with("punishment", json!({ "memory_seconds": 60, "warn_at": 2 })),
+            "/punishment",
+        ),
         ("plans/plan", json!({ "limits": [daily.clone().with("id", "new")] }), "/limits/0/scope"),
         (
             "tenants/acme",

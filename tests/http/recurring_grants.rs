@@ -119,6 +119,38 @@ async fn each_period_has_all_of_it_and_what_is_unburnt_lapses_with_each() {
     app.finish().await;
 }
 
+/// The anchor day with which the next period is opened, and the one that it begins with: it ends earlier or later then.
+#[rstest::rstest]
+#[case::the_end_comes_nearer(1, 15, "2026-04-20T00:00:00Z")]
+#[case::the_end_moves_away(15, 1, "2027-01-01T00:00:00Z")]
+#[tokio::test(flavor = "multi_thread")]
+async fn it_ends_with_a_period_whose_end_has_moved_before_it_began(
+    #[case] before: u8,
+    #[case] after: u8,
+    #[case] until: &str,
+) {
+    let app = app().await;
+    assert_eq!(uses(&app, "5").await, 201);
+    app.drained().await;
+    app.define("tenants/acme", json!({ "plan": "plan", "anchor_day": before })).await;
+    granted(&app, "a", recurring(until)).await;
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.drained().await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    app.define("tenants/acme", json!({ "plan": "plan", "anchor_day": after })).await;
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    app.drained().await;
+    app.app().operations.grants.follow().await.unwrap();
+    close(&app).await;
+    let open = "SELECT count(*) FROM balances b LEFT JOIN period_closures c USING (tenant, meter, period_start) \
+        WHERE c.tenant IS NULL AND b.period_end < '2026-06-01T00:00:00Z'";
+    assert_eq!(rows(&app.database, open).await, ["0"], "every period that has ended is closed");
+    let wrong = "SELECT period_start AT TIME ZONE 'UTC' AS start, available::float8 AS a FROM balances \
+        WHERE period_end < '2026-06-01T00:00:00Z' AND available <> 0";
+    assert_eq!(rows(&app.database, wrong).await, [""; 0], "and has nothing left");
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_void_takes_back_what_open_periods_have_of_it_and_later_ones_get_none() {
     let app = app().await;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::ledger::rows;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
 const ASK: &str = "/v1/tenants/acme/upgrade-requests";
@@ -83,6 +83,31 @@ async fn an_approved_plan_holds_at_once_and_grants_the_difference_once() {
     let audit = app.get("/v1/admin/audit?object_kind=upgrade_request").await.expect(200).body;
     let actions: Vec<_> = audit["data"].as_array().unwrap().iter().map(|row| row["action"].clone()).collect();
     assert_eq!(actions, ["approve", "create"], "{audit}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_holds_now_replaces_one_that_was_approved_for_later() {
+    let app = with_plans().await;
+    app.use_pages("some", "20").await.expect(201);
+    approve(&app, &asked(&app, "pro").await, "next_period").await;
+    approve(&app, &asked(&app, "max").await, "now").await;
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!((follow(&app).await, plan(&app).await.as_str()), (0, "max"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_broke_off_before_it_noted_its_grant_grants_nothing_twice() {
+    let app = with_plans().await;
+    app.use_pages("some", "20").await.expect(201);
+    approve(&app, &asked(&app, "max").await, "now").await;
+    for undo in ["DELETE FROM raised_quotas", "UPDATE upgrade_requests SET applied_at = NULL"] {
+        as_owner(&app.database, undo).await.unwrap();
+    }
+    app.define("plans/max", json!({ "quotas": [quota_of("250")] })).await;
+    assert_eq!(follow(&app).await, 1);
+    assert_eq!(pages_left(&app).await, ["250", "20", "230"]);
     app.finish().await;
 }
 

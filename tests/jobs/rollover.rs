@@ -209,6 +209,42 @@ async fn a_rollover_that_is_changed_is_found_and_named() {
     app.finish().await;
 }
 
+/// The books of a tenant whose grant ends soon after a period has begun, with the close of the period before in time or
+/// after that end.
+async fn books_with_a_short_grant(in_time: bool) -> Vec<String> {
+    let app = at("2026-03-10T12:00:00Z", "20").await;
+    used(&app, "march", "20").await;
+    app.move_clock("2026-04-01T00:10:00Z").await;
+    let grant = json!({
+        "tenant": "acme", "meter": "page", "amount": "30", "kind": "promotional", "priority": 60,
+        "expires_at": "2026-04-01T02:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "short", grant).await.expect(201);
+    app.drained().await;
+    send(&app, &event("april", 65, None)).await;
+    if in_time {
+        app.move_clock("2026-04-01T01:01:00Z").await;
+        app.drained().await;
+        assert_eq!(run(&app).await, closed(1, 0));
+    }
+    app.move_clock("2026-04-01T03:00:00Z").await;
+    app.drained().await;
+    app.app().operations.grants.follow().await.unwrap();
+    run(&app).await;
+    app.app().operations.grants.follow().await.unwrap();
+    app.drained().await;
+    let books = rows(&app.database, BOOKS).await;
+    app.finish().await;
+    books
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_grant_leaves_does_not_depend_on_when_the_period_before_was_closed() {
+    let (in_time, late) = tokio::join!(books_with_a_short_grant(true), books_with_a_short_grant(false));
+    assert_eq!(in_time, ["2026-03-01T00:00:00 50 0 0 20 20 10", "2026-04-01T00:00:00 80 20 5 65 0 30"]);
+    assert_eq!(late, in_time);
+}
+
 /// What a year has in one month: pages of events and, in some months, of a grant with a priority.
 type Month = (u32, Option<(u32, u8)>);
 

@@ -217,7 +217,13 @@ async fn a_window_that_is_over_gets_nothing_back(#[values(Mode::Alone, Mode::Clu
     let window = (WINDOW.1, WINDOW.1 + 1_000);
     let call = TakeCall { valid: window, needed_until_ms: window.1, now_ms: Some(WINDOW.1), ..call };
     taken(world.gate.take(&call).await.unwrap());
-    let lost = [Taking { at_ms: START_MS, unmoved: 0, granted: all_units(&[5]), counters: vec![today] }];
+    let lost = [Taking {
+        epoch: Epoch(1),
+        at_ms: START_MS,
+        unmoved: 0,
+        granted: all_units(&[5]),
+        counters: vec![today],
+    }];
     world.give_back_at(WINDOW.1, GivenBack::Takings(&lost)).await;
     assert_eq!(world.taken_at(WINDOW.1, &next[0]).await, 4);
 }
@@ -236,7 +242,13 @@ async fn a_shadow_limit_gets_back_only_what_it_counted(#[values(Mode::Alone, Mod
     world.give_back(GivenBack::Call(world.id("b"))).await;
     assert_eq!(world.taken_at(START_MS, &both[0]).await, 8);
     assert_eq!(world.taken_at(START_MS, &both[1]).await, 8);
-    let unmoved = Taking { at_ms: START_MS, unmoved: 1, granted: all_units(&[3]), counters: both.to_vec() };
+    let unmoved = Taking {
+        epoch: Epoch(1),
+        at_ms: START_MS,
+        unmoved: 1,
+        granted: all_units(&[3]),
+        counters: both.to_vec(),
+    };
     world.give_back(GivenBack::Takings(&[unmoved])).await;
     assert_eq!(world.taken_at(START_MS, &both[0]).await, 8);
     assert_eq!(world.taken_at(START_MS, &both[1]).await, 5);
@@ -337,6 +349,42 @@ async fn a_retry_after_a_window_is_over_takes_in_the_next_one(
         let counted = world.taken_at(later_ms, &lasting).await - before;
         assert_eq!(counted, 11, "{}: what lasts counts it twice rather than not at all", row.name);
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_would_go_beyond_the_largest_amount_counts_nothing(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let (counters, most) = ([limit(b"global--", 10)], all_units(&[9_000_000_000_000_000]));
+    let counts = |key| TakeCall { mode: TakeMode::Counts, ..call(&world, (key, 1), &counters, &most) };
+    taken(world.gate.take(&counts("a")).await.unwrap());
+    assert_eq!(world.gate.take(&counts("b")).await.unwrap(), TakeOutcome::TooLarge);
+    assert_eq!(world.taken_at(START_MS, &counters[0]).await, 9_000_000_000_000_000);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_another_epoch_counted_is_not_given_back_in_this_one(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let counter = limit(b"global--", 10);
+    taken(take_at(&world, START_MS, ("a", 1), std::slice::from_ref(&counter), &[5]).await);
+    let of = |epoch| Taking {
+        epoch: Epoch(epoch),
+        at_ms: START_MS,
+        unmoved: 0,
+        granted: all_units(&[3]),
+        counters: vec![counter.clone()],
+    };
+    let before = [of(0)];
+    let given = world.gate.give_back(world.partition, GivenBack::Takings(&before), Some(START_MS)).await;
+    assert!(given.is_err(), "{given:?}");
+    assert_eq!(world.taken_at(START_MS, &counter).await, 5);
+    world.give_back(GivenBack::Takings(&[of(1)])).await;
+    assert_eq!(world.taken_at(START_MS, &counter).await, 2);
 }
 
 #[rstest]

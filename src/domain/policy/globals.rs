@@ -9,6 +9,7 @@ use super::document::Definitions;
 use super::resolve::{COUNTERS_MAX, Level, TooManyCounters};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, OperationId, TenantId};
+use crate::domain::limit::Limit;
 use crate::domain::period::{Calendar, Windows};
 
 /// The global limits of a policy, by each meter that they count.
@@ -21,7 +22,9 @@ impl Globals {
         let mut by_meter: HashMap<MeterId, Vec<Arc<Chain>>> = HashMap::new();
         for limit in definitions.limits.values().filter(|limit| limit.is_global()) {
             let key = CounterKey { subject: None, counter: CounterName::of_limit(&limit.id) };
-            let candidates = [Candidate { level: Level::Default, says: Says::Limit(limit.clone()) }];
+            // A policy of an earlier version may have one with a punishment, which is refused now.
+            let limit = Arc::new(Limit { punishment: None, ..(**limit).clone() });
+            let candidates = [Candidate { level: Level::Default, says: Says::Limit(limit) }];
             let decimals_of = |meter: &MeterId| definitions.decimals(meter).unwrap_or_default();
             let chain = Chain::new(&key, &candidates, decimals_of, generations, &Resets::default());
             let chain = Arc::new(chain);

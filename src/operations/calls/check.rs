@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::call_metrics::outcome_of;
 use super::check_answer::{all_or_none, allowed, answers, refused};
 use super::check_global::GlobalChecks;
+use super::global::under;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::algorithms::Parameters;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
-use crate::domain::ids::{OperationId, Partition};
+use crate::domain::ids::{Epoch, OperationId, Partition};
 use crate::domain::policy::Resolved;
 use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::SubjectHash;
@@ -232,14 +233,14 @@ impl Calls {
             let is_asked: Vec<_> = asks.iter().map(Option::is_some).collect();
             let asks: Vec<_> = asks.into_iter().flatten().collect();
             let decided = if asks.is_empty() {
-                Ok(CheckOutcome::Decided { checks: Vec::new(), now_ms: at_ms })
+                Ok(CheckOutcome::Decided { checks: Vec::new(), epoch: Epoch::default(), now_ms: at_ms })
             } else {
                 let call = self.core.gate.check(partition, &asks, together, self.core.script_now());
                 self.core.timed(Script::Check, call).await
             };
             drop(asks);
             match decided {
-                Ok(CheckOutcome::Decided { checks, now_ms }) => {
+                Ok(CheckOutcome::Decided { checks, now_ms, .. }) => {
                     let mut checks = checks.into_iter();
                     let checks =
                         is_asked.iter().map(|is_asked| is_asked.then(|| checks.next()).flatten()).collect();
@@ -299,6 +300,7 @@ impl Calls {
             .entry
             .global_counters(meters, operation, at_ms)
             .map_err(|error| OperationError::field("/operation", error.to_string()))?;
+        let globals = under(globals, self.core.load.level());
         let resolved =
             match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
                 Ok(()) => Ok(resolved.under(self.core.load.level())),

@@ -5,6 +5,7 @@ use super::check_answer::remaining_calls;
 use super::global::{ask, reveal, taking_of};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::counter::Counter;
+use crate::domain::ids::Epoch;
 use crate::gate::check::CHECKS_MAX;
 use crate::gate::{CheckOutcome, CheckedCounters, GateError, GivenBack};
 use crate::operations::answers::Checked;
@@ -20,8 +21,8 @@ pub(super) struct GlobalChecks {
 struct GlobalChecked {
     counters: Vec<Counter>,
     decided: CheckedCounters,
-    /// When it was counted (unix ms); none where it was only asked.
-    counted_at_ms: Option<i64>,
+    /// In which epoch and when (unix ms) it was counted; none where it was only asked.
+    counted: Option<(Epoch, i64)>,
 }
 
 /// What was said to checks; or what they fall under, where nobody can be asked.
@@ -91,7 +92,7 @@ impl Calls {
             let partition = self.core.gate.global_partition();
             let call = self.core.gate.check(partition, &asks, together, self.core.script_now());
             match self.core.timed(Script::Check, call).await {
-                Ok(CheckOutcome::Decided { checks, now_ms }) => {
+                Ok(CheckOutcome::Decided { checks, epoch, now_ms }) => {
                     drop(asks);
                     let is_off = together && checks.iter().any(|check| !check.refusing.is_empty());
                     let mut decided = checks.into_iter();
@@ -99,8 +100,8 @@ impl Calls {
                         let is_asked = counts(&&each);
                         let looks = each.check.request.peeks || only_peek || is_off;
                         let decided = is_asked.then(|| decided.next()).flatten()?;
-                        let counted_at_ms = (!looks && decided.refusing.is_empty()).then_some(now_ms);
-                        Some(GlobalChecked { counters: each.globals, decided, counted_at_ms })
+                        let counted = (!looks && decided.refusing.is_empty()).then_some((epoch, now_ms));
+                        Some(GlobalChecked { counters: each.globals, decided, counted })
                     };
                     let checks = resolutions.into_iter().map(one).collect();
                     return Ok(Ok(GlobalChecks { checks }));
@@ -132,7 +133,7 @@ impl Calls {
         let refused = each.filter(|(_, answer)| !answer.allowed).filter_map(|((first, check), _)| {
             let first = first.as_ref()?;
             let readings = &first.decided.readings;
-            Some(taking_of(&first.counters, &check.units, readings, first.counted_at_ms?))
+            Some(taking_of(&first.counters, &check.units, readings, first.counted?))
         });
         let takings: Vec<_> = refused.collect();
         if !takings.is_empty() {

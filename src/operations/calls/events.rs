@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::global::{GlobalAnswer, global_counters};
+use super::global::{GlobalAnswer, global_counters, too_large};
 use super::repeat::key_reused;
 use super::{Calls, KEPT_CHANGING};
-use crate::domain::amount::UNITS_MAX;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
@@ -116,10 +115,7 @@ impl Calls {
                 }
                 Ok(RecordOutcome::Replayed) => return Ok(Recorded::Before),
                 Ok(RecordOutcome::KeyReused(first)) => return Err(key_reused(prepared.id, *first)),
-                Ok(RecordOutcome::TooLarge) => {
-                    let message = format!("would take a counter beyond {UNITS_MAX} of its smallest units");
-                    return Err(OperationError::field("/lines", message));
-                }
+                Ok(RecordOutcome::TooLarge) => return Err(too_large()),
                 Ok(RecordOutcome::StaleWindow { now_ms: gate_now_ms }) => {
                     now_ms = gate_now_ms;
                     recovery.again()?;

@@ -6,9 +6,10 @@
 
 use super::reserve::Decided;
 use super::{Calls, KEPT_CHANGING};
-use crate::domain::amount::Units;
+use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::counter::{Counter, need};
-use crate::domain::ids::ReservationId;
+use crate::domain::ids::{Epoch, ReservationId};
+use crate::domain::load::LoadLevel;
 use crate::domain::period::Window;
 use crate::domain::policy::globals::Globals;
 use crate::domain::reservation::{Record, ReservationState};
@@ -52,6 +53,16 @@ struct Taken {
     is_remembered: bool,
     /// When it was counted (unix ms).
     at_ms: i64,
+    /// The epoch of the counters.
+    epoch: Epoch,
+}
+
+/// Why a call must be asked about again, or cannot be counted.
+enum Unasked {
+    /// The windows must be computed for this time (unix ms).
+    StaleWindow(i64),
+    /// A counter would be beyond the largest amount.
+    TooLarge,
 }
 
 impl GlobalStep {
@@ -97,9 +108,9 @@ impl GlobalStep {
         decided
     }
 
-    fn taking(&self, at_ms: i64) -> Taking {
+    fn taking(&self, taken: &Taken) -> Taking {
         let (granted, counters) = (self.granted.clone(), self.counters.clone());
-        Taking { at_ms, unmoved: unmoved(&self.readings), granted, counters }
+        Taking { epoch: taken.epoch, at_ms: taken.at_ms, unmoved: unmoved(&self.readings), granted, counters }
     }
 }
 
@@ -122,7 +133,7 @@ impl Calls {
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(request.dry_run)?;
-            let counters = global_counters(entry, prepared, at_ms)?;
+            let counters = under(global_counters(entry, prepared, at_ms)?, self.core.load.level());
             if counters.is_empty() {
                 return Ok(GlobalAnswer::Unasked);
             }
@@ -138,10 +149,11 @@ impl Calls {
             };
             match asked {
                 Ok(Ok(said)) => return Ok(GlobalAnswer::Said(Box::new(GlobalStep { counters, ..said }))),
-                Ok(Err(now_ms)) => {
+                Ok(Err(Unasked::StaleWindow(now_ms))) => {
                     at_ms = now_ms;
                     recovery.again()?;
                 }
+                Ok(Err(Unasked::TooLarge)) => return Err(too_large()),
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {
                         return Ok(GlobalAnswer::Away(away));
@@ -151,7 +163,7 @@ impl Calls {
         }
     }
 
-    /// Returns what was said, or the time for which the windows must be computed.
+    /// Returns what was said, or why nothing was.
     async fn take_globally(
         &self,
         request: &ReserveRequest,
@@ -159,7 +171,7 @@ impl Calls {
         counters: &[Counter],
         (mode, max_life_ms): (TakeMode, i64),
         valid: Window,
-    ) -> Result<Result<GlobalStep, i64>, GateError> {
+    ) -> Result<Result<GlobalStep, Unasked>, GateError> {
         let call = TakeCall {
             partition: self.core.gate.global_partition(),
             id: prepared.id,
@@ -181,14 +193,15 @@ impl Calls {
             taken,
         };
         Ok(match self.core.timed(Script::Take, self.core.gate.take(&call)).await? {
-            TakeOutcome::Taken { granted, readings, is_new, is_remembered, now_ms } => {
-                let taken = Taken { is_new, is_remembered, at_ms: now_ms };
+            TakeOutcome::Taken { granted, readings, is_new, is_remembered, epoch, now_ms } => {
+                let taken = Taken { is_new, is_remembered, at_ms: now_ms, epoch };
                 Ok(step(readings, Vec::new(), granted, Some(taken)))
             }
             TakeOutcome::Refused { readings, refusing, granted_by_line, .. } => {
                 Ok(step(readings, refusing, granted_by_line, None))
             }
-            TakeOutcome::StaleWindow { now_ms } => Err(now_ms),
+            TakeOutcome::TooLarge => Err(Unasked::TooLarge),
+            TakeOutcome::StaleWindow { now_ms } => Err(Unasked::StaleWindow(now_ms)),
         })
     }
 
@@ -198,13 +211,13 @@ impl Calls {
         counters: &[Counter],
         mode: ReserveMode,
         at_ms: i64,
-    ) -> Result<Result<GlobalStep, i64>, GateError> {
+    ) -> Result<Result<GlobalStep, Unasked>, GateError> {
         let asks = [ask(counters, &prepared.units, at_ms, true)];
         let partition = self.core.gate.global_partition();
         let call = self.core.gate.check(partition, &asks, false, self.core.script_now());
         let mut checked = match self.core.timed(Script::Check, call).await? {
             CheckOutcome::Decided { checks, .. } => checks,
-            CheckOutcome::StaleWindow { now_ms } => return Ok(Err(now_ms)),
+            CheckOutcome::StaleWindow { now_ms } => return Ok(Err(Unasked::StaleWindow(now_ms))),
         };
         let CheckedCounters { mut refusing, readings, .. } =
             checked.pop().ok_or(crate::domain::codec::Undecodable("an answer of check"))?;
@@ -239,7 +252,7 @@ impl Calls {
             Err(error) if may_be_admitted(error) => return,
             _ if taken.is_remembered => GivenBack::Call(id),
             _ => {
-                takings = [step.taking(taken.at_ms)];
+                takings = [step.taking(taken)];
                 GivenBack::Takings(&takings)
             }
         };
@@ -269,7 +282,8 @@ impl Calls {
             let mode = (TakeMode::Counts, 0);
             match self.take_globally(request, prepared, &counters, mode, valid).await {
                 Ok(Ok(said)) => return Ok(GlobalAnswer::Said(Box::new(GlobalStep { counters, ..said }))),
-                Ok(Err(_)) => recovery.again()?,
+                Ok(Err(Unasked::StaleWindow(_))) => recovery.again()?,
+                Ok(Err(Unasked::TooLarge)) => return Err(too_large()),
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {
                         return Ok(GlobalAnswer::Away(away));
@@ -291,9 +305,19 @@ impl Calls {
             (Ok(Recorded::Before), Some(taken)) => !taken.is_new,
             (Err(error), _) => may_be_admitted(error),
         };
-        if !keeps {
-            self.give_back(GivenBack::Call(id)).await;
+        if keeps {
+            return;
         }
+        let takings;
+        let given = match &step.taken {
+            // Another event under the same id is remembered, and has its own.
+            Some(taken) if taken.is_new && !taken.is_remembered => {
+                takings = [step.taking(taken)];
+                GivenBack::Takings(&takings)
+            }
+            _ => GivenBack::Call(id),
+        };
+        self.give_back(given).await;
     }
 
     /// Gives back what a released reservation took and has not used.
@@ -325,6 +349,18 @@ pub(super) fn global_counters(entry: &TenantEntry, prepared: &Prepared, at_ms: i
         .map_err(|error| OperationError::field("/lines", error.to_string()))
 }
 
+/// The counters of limits that ask for it, scaled by the load.
+pub(super) fn under(mut counters: Vec<Counter>, load: LoadLevel) -> Vec<Counter> {
+    let scaled = |counter: &&mut Counter| counter.limit().is_some_and(|limit| limit.load_scaled);
+    counters.iter_mut().filter(scaled).for_each(|counter| counter.load = load);
+    counters
+}
+
+/// A counter would be beyond the largest amount.
+pub(super) fn too_large() -> OperationError {
+    OperationError::field("/lines", format!("would take a counter beyond {UNITS_MAX} of its smallest units"))
+}
+
 /// What is asked of global limits without a reservation.
 pub(super) fn ask<'a>(
     counters: &'a [Counter],
@@ -349,10 +385,10 @@ pub(super) fn taking_of(
     counters: &[Counter],
     amounts: &[Units],
     readings: &[CounterReading],
-    at_ms: i64,
+    (epoch, at_ms): (Epoch, i64),
 ) -> Taking {
     let (granted, counters) = (amounts.to_vec(), counters.to_vec());
-    Taking { at_ms, unmoved: unmoved(readings), granted, counters }
+    Taking { epoch, at_ms, unmoved: unmoved(readings), granted, counters }
 }
 
 fn ends_at_ms(counters: &[Counter], at_ms: i64) -> i64 {
@@ -364,6 +400,8 @@ fn may_be_admitted(error: &OperationError) -> bool {
     matches!(
         error,
         OperationError::GateUnavailable(_)
+            // The gate may have admitted it before there was no room to park it.
+            | OperationError::Overloaded
             | OperationError::LedgerUnavailable(_)
             | OperationError::LedgerTimeout
             | OperationError::InQuarantine(_)

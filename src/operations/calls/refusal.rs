@@ -163,13 +163,13 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
         let (seconds, next) = (limit.window_seconds(), rfc3339(limit.resets_at_ms));
         return format!("{name} admits one call in {seconds} s; the next one at {next}");
     }
-    if limit.counter.is_global() {
-        let resets_at = rfc3339(limit.resets_at_ms);
-        return format!("{name} counts all tenants and has no room for {needs}; it resets at {resets_at}");
-    }
     if limit.counter.fits_without_load(needed) {
         let full = write(limit.counter.capacity);
         return format!("{name} needs {needs}, and the load leaves it {capacity} of {full} for now");
+    }
+    if limit.counter.is_global() {
+        let resets_at = rfc3339(limit.resets_at_ms);
+        return format!("{name} counts all tenants and has no room for {needs}; it resets at {resets_at}");
     }
     let why = match (held_only, span.per_seconds()) {
         (true, _) => "the rest is held by running work".to_owned(),

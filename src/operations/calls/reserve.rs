@@ -246,6 +246,10 @@ impl Calls {
                     known.map(|known| (known_as(&prepared, known.record, at_ms), known.is_parked))
                 }
                 Err(error) => match recovery.after_failure(error).await? {
+                    // What is parked is admitted whole: less than all of it waits for the gate.
+                    Some(away) if amounts.as_ref().is_some_and(|amounts| *amounts != prepared.units) => {
+                        return Err(away.into());
+                    }
                     Some(away) => {
                         return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away))
                             .await;

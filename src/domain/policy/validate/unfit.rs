@@ -84,5 +84,9 @@ pub(super) fn unfit_for_all_tenants(limit: &Limit) -> Vec<FieldError> {
             "must be rate for what counts all tenants: the ledger restores no counter of theirs together";
         errors.push(FieldError::new("/class", message));
     }
+    if limit.punishment.is_some() {
+        let message = "must be left out for what counts all tenants: one tenant's calls would ban the others";
+        errors.push(FieldError::new("/punishment", message));
+    }
     errors
 }
