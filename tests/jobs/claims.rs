@@ -101,7 +101,8 @@ async fn every_job_runs_at_the_start_and_is_listed_with_its_outcome() {
             "restore",
             "retention",
             "statements",
-            "upgrades"
+            "upgrades",
+            "webhooks"
         ]
     );
     let first = &list[0];
