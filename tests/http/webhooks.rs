@@ -13,7 +13,7 @@ use crate::support::wait::wait_for;
 
 const WEBHOOKS: &str = "/v1/admin/webhooks";
 const ALL_EVENTS: [&str; 3] = ["quota.threshold", "quota.forecast", "quota.resolved"];
-const TIMEOUT_MS: u64 = 400;
+const TIMEOUT_MS: u64 = 2_000;
 
 /// A service that may call the loopback, with a quota of 100 pages for `acme`, where no job runs by itself.
 async fn with_quota() -> TestApp {
@@ -192,7 +192,7 @@ async fn a_delivery_is_retried_for_a_day_with_longer_waits_under_one_id_and_can_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_instances_that_deliver_at_once_send_each_delivery_once() {
+async fn two_instances_that_raise_and_deliver_at_once_send_each_notice_once() {
     let app = with_quota().await;
     let receiver = Receiver::start().await;
     webhook(&app, &receiver.url("127.0.0.1"), &ALL_EVENTS).await;
@@ -200,8 +200,12 @@ async fn two_instances_that_deliver_at_once_send_each_delivery_once() {
         app.define(&format!("tenants/t{tenant}"), json!({ "plan": "plan" })).await;
         app.post_keyed(USAGE, "much", pages("95").of(format!("t{tenant}"))).await.expect(201);
     }
-    raise(&app).await;
     let second = app.another_instance().await;
+    app.drained().await;
+    let raising = [app.app(), &second].map(|one| one.ledger.raise_quota_notices(app.clock.now_ms(), 100));
+    let raised: u64 =
+        futures::future::join_all(raising).await.into_iter().map(|done| done.unwrap().raised).sum();
+    assert_eq!(raised, 36);
     let (one, other) =
         futures::join!(app.app().operations.webhooks.deliver(), second.operations.webhooks.deliver());
     let (one, other) = (one.unwrap(), other.unwrap());

@@ -1,6 +1,6 @@
--- Raises and resolves the notices of a page of open quotas, from what is booked, with a delivery of each to each webhook
--- that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and what was
--- used until now would be more than all at its end.
+-- Raises and resolves the notices of a page of open quotas, from what is booked, with a delivery of each to each
+-- webhook that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and
+-- what was used until now would be more than all at its end.
 WITH page AS (
     SELECT tenant, meter, period_start, period_end, notices_percent FROM quota_periods
     WHERE period_start <= $1 AND period_end > $1 AND ($2::text IS NULL OR (tenant, meter) > ($2, $3::text))

@@ -42,8 +42,8 @@ impl AddAssign for Delivered {
 }
 
 impl Webhooks {
-    /// Sends deliveries that are due, those of one receiver apart from those of others. Instances may do so at once: each
-    /// delivery is claimed first. One whose sender died is sent again when its claim ends.
+    /// Sends deliveries that are due, those of one receiver apart from those of others. Instances may do so at once:
+    /// each delivery is claimed first. One whose sender died is sent again when its claim ends.
     pub async fn deliver(&self) -> Answer<Delivered> {
         let until = Instant::now() + RUN_MAX;
         let mut due = self.core.ledger.due_webhooks(self.core.clock.now_ms()).await?;

@@ -18,9 +18,10 @@ use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::domain::webhook::{DeliveryState, WebhookId};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter, EntryFilter, EntryPlace,
-    ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UpgradeFilter, UsageQuery, ViolationFilter,
+    AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter, EntryFilter,
+    EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter,
+    ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UpgradeFilter, UsageQuery,
+    ViolationFilter,
 };
 use uuid::Uuid;
 
