@@ -125,7 +125,7 @@ impl Outbound {
     pub async fn post(&self, url: &WebhookUrl, call: Call) -> Result<u16, NoAnswer> {
         let within = self.options.timeout;
         let answered = tokio::time::timeout(within, self.exchange(url, call)).await;
-        answered.unwrap_or_else(|_| Err(NoAnswer::Late(within.as_millis())))
+        answered.unwrap_or(Err(NoAnswer::Late(within.as_millis())))
     }
 
     async fn exchange(&self, url: &WebhookUrl, call: Call) -> Result<u16, NoAnswer> {
