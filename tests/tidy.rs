@@ -35,7 +35,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("gate", &["gate", "domain"]),
     ("ledger", &["ledger", "domain"]),
     ("writer", &["writer", "domain", "gate", "ledger", "telemetry", "clock"]),
-    ("operations", &["operations", "domain", "gate", "ledger", "telemetry", "beat", "clock"]),
+    ("outbound", &["outbound", "domain"]),
+    ("operations", &["operations", "domain", "gate", "ledger", "outbound", "telemetry", "beat", "clock"]),
     ("jobs", &["jobs", "domain", "gate", "ledger", "operations", "telemetry", "beat", "clock"]),
     ("http", &["http", "operations", "domain"]),
 ];
@@ -92,6 +93,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "reconcile",
     "reads",
     "supplier_bills",
+    "webhooks",
     "jobs",
     "load",
     "Operations",

@@ -21,6 +21,7 @@ use crate::operations::{
     DecisionLogOptions, DecisionsOptions, Operations, OperationsOptions, Positions, follow_changes,
     watch_losses,
 };
+use crate::outbound::OutboundOptions;
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
 use crate::writer::{FailPoints, GateOutbox, Writer, WriterOptions};
@@ -194,6 +195,10 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         backlog_bytes_hard_max: settings.gate.backlog_bytes_hard_max,
         safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
         decisions: decisions_options(settings)?,
+        webhooks: OutboundOptions {
+            allowed_networks: settings.webhooks.allowed_networks.clone(),
+            timeout: Duration::from_millis(settings.webhooks.timeout_ms),
+        },
         decision_log: DecisionLogOptions {
             refusals_per_second: settings.logs.refusals_per_second,
             admitted: Percent::new(settings.logs.admitted_percent)

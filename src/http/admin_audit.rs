@@ -15,7 +15,7 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 15] = [
+pub(super) const KINDS: [&str; 17] = [
     "ban",
     "cost_defaults",
     "gate/time",
@@ -31,11 +31,14 @@ pub(super) const KINDS: [&str; 15] = [
     "quarantine",
     "tenant",
     "upgrade_request",
+    "webhook",
+    "webhook_delivery",
 ];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 11] = [
-    "accept", "approve", "create", "decline", "delete", "discard", "put", "resolve", "revoke", "run", "void",
+pub(super) const ACTIONS: [&str; 12] = [
+    "accept", "approve", "create", "decline", "delete", "discard", "put", "replay", "resolve", "revoke",
+    "run", "void",
 ];
 
 /// A change in the audit log.
@@ -47,7 +50,7 @@ struct AuditRow {
     at: String,
     /// Who made it: the id of a key, or the operator's command.
     actor: String,
-    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard` or `resolve`.
+    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard`, `replay` or `resolve`.
     #[schema(example = "put")]
     action: String,
     /// What kind of object was changed.

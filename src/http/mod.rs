@@ -17,6 +17,7 @@ mod admin_policy;
 mod admin_policy_file;
 mod admin_policy_trial;
 mod admin_violations;
+mod admin_webhooks;
 mod answer;
 mod auth;
 mod batch;

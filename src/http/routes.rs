@@ -5,9 +5,9 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_load,
-    admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations, batch, decisions,
-    docs, entries, events, health, ratelimit, reconciliations, reports, reservations, statements, tenants,
-    upgrades, usage,
+    admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations, admin_webhooks,
+    batch, decisions, docs, entries, events, health, ratelimit, reconciliations, reports, reservations,
+    statements, tenants, upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -164,6 +164,12 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
     route(Method::POST, "/v1/admin/keys", Access::Admin),
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/webhooks", Access::AdminRead),
+    route(Method::POST, "/v1/admin/webhooks", Access::Admin),
+    route(Method::GET, "/v1/admin/webhooks/{id}", Access::AdminRead),
+    route(Method::DELETE, "/v1/admin/webhooks/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/webhooks/{id}/deliveries", Access::AdminRead),
+    route(Method::POST, "/v1/admin/webhooks/{id}/deliveries/{delivery}/replay", Access::Admin),
     route(Method::GET, "/v1/admin/jobs", Access::AdminRead),
     route(Method::POST, "/v1/admin/jobs/{name}/runs", Access::Admin),
     route(Method::GET, "/v1/admin/load", Access::AdminRead),
@@ -253,6 +259,12 @@ fn administration(config: &mut ServiceConfig<'_>) {
         .service(admin_keys::list_keys)
         .service(admin_keys::create_key)
         .service(admin_keys::revoke_key)
+        .service(admin_webhooks::list_webhooks)
+        .service(admin_webhooks::create_webhook)
+        .service(admin_webhooks::get_webhook)
+        .service(admin_webhooks::delete_webhook)
+        .service(admin_webhooks::list_deliveries)
+        .service(admin_webhooks::replay_delivery)
         .service(admin_jobs::list_jobs)
         .service(admin_jobs::run_job)
         .service(admin_load::list_loads)

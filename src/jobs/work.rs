@@ -18,7 +18,7 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 11] = [
+pub(super) const ALL: [Job; 12] = [
     Job::Restore,
     Job::Periods,
     Job::Grants,
@@ -26,6 +26,7 @@ pub(super) const ALL: [Job; 11] = [
     Job::Close,
     Job::Statements,
     Job::Notices,
+    Job::Webhooks,
     Job::Estimates,
     Job::Partitions,
     Job::Keys,
@@ -52,6 +53,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Close => CLOSE,
         Job::Statements => STATEMENTS,
         Job::Notices => "notices",
+        Job::Webhooks => "webhooks",
         Job::Estimates => "estimates",
         Job::Partitions => "partitions",
         Job::Keys => "keys",
@@ -67,6 +69,7 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 /// The next time at which the job is due. Missed times are not made good one by one.
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
+        Job::Webhooks => MINUTE_MS / 6,
         Job::Restore | Job::Grants | Job::Upgrades | Job::Notices => MINUTE_MS,
         Job::Periods | Job::Close | Job::Statements => 5 * MINUTE_MS,
         Job::Estimates | Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
@@ -143,6 +146,11 @@ async fn once(
         Job::Notices => {
             let done = ledger.raise_quota_notices(operations.now_ms(), QUOTAS).await?;
             Ok(format!("raised {} notices and resolved {}", done.raised, done.resolved))
+        }
+        Job::Webhooks => {
+            let done = operations.webhooks.deliver().await?;
+            let (delivered, waiting, failed) = (done.delivered, done.waiting, done.failed);
+            Ok(format!("delivered {delivered}; {waiting} are tried again, {failed} were given up"))
         }
         Job::Estimates => {
             let counted = operations.estimates.learn().await?;

@@ -25,6 +25,7 @@ pub mod cursors;
 pub(crate) mod cuts;
 mod damages;
 pub mod decisions;
+mod deliveries;
 pub mod entries;
 pub mod epochs;
 mod error;
@@ -87,6 +88,7 @@ mod upgrades;
 pub mod usage;
 mod verify;
 mod violations;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -103,6 +105,7 @@ pub use currencies::CurrencyChange;
 pub use cursors::{AbandonedTail, Cursor};
 pub use cuts::Voided;
 pub use damages::Damage;
+pub use deliveries::{Attempted, ClaimedDelivery, DeliveryCursor, DeliveryFilter, StoredDelivery};
 pub use entries::{EntryCursor, EntryFilter, StoredEntry};
 pub use epochs::PartitionRow;
 pub use error::{Conflict, LedgerError};
@@ -147,6 +150,7 @@ pub use upgrades::{Deciding, Requested, StoredUpgrade, UpgradeCursor, UpgradeFil
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
 pub use violations::{MinuteOfViolations, ViolationCursor, ViolationFilter};
+pub use webhooks::{StoredWebhook, WebhookCursor};
 
 /// The ledger: a handle that is cheap to clone and share.
 #[derive(Clone)]

@@ -807,6 +807,41 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    webhook_deliveries (tenant, meter, period_start, percent, event, webhook) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        percent -> Int2,
+        event -> Text,
+        webhook -> Uuid,
+        id -> Uuid,
+        created_at -> Timestamptz,
+        state -> Text,
+        attempts -> Int4,
+        next_attempt_at -> Nullable<Timestamptz>,
+        retried_until -> Nullable<Timestamptz>,
+        last_attempt_at -> Nullable<Timestamptz>,
+        last_status -> Nullable<Int2>,
+        last_error -> Nullable<Text>,
+        claim -> Int8,
+        claimed_until -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    webhooks (id) {
+        id -> Uuid,
+        url -> Text,
+        events -> Array<Nullable<Text>>,
+        tenant -> Nullable<Text>,
+        created_at -> Timestamptz,
+        created_by -> Text,
+    }
+}
+
+diesel::joinable!(webhook_deliveries -> webhooks (webhook));
+
 diesel::allow_tables_to_appear_in_same_query!(
     api_keys,
     audit_log,
@@ -866,4 +901,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     usage_estimates,
     usage_hourly,
     violations,
+    webhook_deliveries,
+    webhooks,
 );

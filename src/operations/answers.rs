@@ -3,6 +3,7 @@
 mod estimate;
 mod statement;
 mod upgrade;
+mod webhook;
 
 use std::collections::BTreeMap;
 
@@ -20,12 +21,14 @@ pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
     AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
-    QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredEntry, StoredGrant, UsageFigures,
+    QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredDelivery, StoredEntry, StoredGrant,
+    StoredWebhook, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use estimate::ListedEstimate;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
 pub use upgrade::UpgradeDetails;
+pub use webhook::WebhookDetails;
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

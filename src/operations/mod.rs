@@ -3,7 +3,7 @@
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`, `preparation`,
 //! `memory`, `limit_bans`, `grants`, `upgrades`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`,
-//! `supplier_bills`, `jobs`, `load`.
+//! `supplier_bills`, `webhooks`, `jobs`, `load`.
 
 pub mod answers;
 mod boundaries;
@@ -37,6 +37,7 @@ mod statements;
 mod supplier_bills;
 mod upgrades;
 mod violations;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ pub use statements::Statements;
 pub use supplier_bills::{BillUpload, FindingsExport, SupplierBills};
 pub use upgrades::Upgrades;
 pub use violations::Violations;
+pub use webhooks::{Delivered, Webhooks};
 
 use self::core::Core;
 use crate::clock::Clock;
@@ -116,6 +118,8 @@ pub struct Operations {
     pub reads: Reads,
     /// The comparison of the books with suppliers' bills.
     pub supplier_bills: SupplierBills,
+    /// Who receives notices, and their delivery.
+    pub webhooks: Webhooks,
     /// Readiness.
     pub health: Health,
     /// Jobs.
@@ -199,6 +203,7 @@ impl Operations {
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
             supplier_bills: SupplierBills::new(core.clone()),
+            webhooks: Webhooks::new(core.clone(), options.webhooks, &options.secret),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
             load: Load::new(core.clone()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
+use crate::outbound::OutboundOptions;
 
 /// The options of the verbs, from the configuration.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct OperationsOptions {
     pub decision_log: DecisionLogOptions,
     /// Which decisions are kept, to be explained.
     pub decisions: DecisionsOptions,
+    /// Which receivers of webhooks may be called.
+    pub webhooks: OutboundOptions,
 }
 
 /// Which decisions are kept, to be explained.

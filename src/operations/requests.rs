@@ -2,6 +2,7 @@
 
 mod estimates;
 mod upgrades;
+mod webhooks;
 
 mod bans;
 
@@ -26,6 +27,7 @@ pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, Notice
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
 pub use upgrades::{UpgradeFilter, UpgradesRequest};
+pub use webhooks::{CreateWebhookRequest, DeliveriesRequest};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]

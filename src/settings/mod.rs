@@ -50,6 +50,8 @@ pub struct Settings {
     pub load: LoadSettings,
     /// Which decisions are kept, to be explained.
     pub decisions: DecisionSettings,
+    /// Which receivers of webhooks may be called.
+    pub webhooks: WebhookSettings,
     /// What is logged, and how.
     pub logs: LogSettings,
     #[serde(skip)]
@@ -265,6 +267,17 @@ pub struct DecisionSettings {
     pub refusals_max: usize,
 }
 
+/// `[webhooks]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookSettings {
+    /// Networks whose addresses may be called although they are not public, and by plain http too.
+    #[serde(deserialize_with = "networks")]
+    pub allowed_networks: Vec<IpNet>,
+    /// The longest that a receiver's answer may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
 /// `[logs]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -414,7 +427,7 @@ fn network(name: &str) -> Result<IpNet, String> {
         return Err(format!("{name} names an address inside a network: did you mean {}?", network.trunc()));
     }
     if network.prefix_len() == 0 {
-        return Err(format!("{name} is everybody: each caller could say where it comes from"));
+        return Err(format!("{name} is every address: name the networks that are meant"));
     }
     Ok(network)
 }

@@ -104,7 +104,13 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one(#[case] sources: Sources
     "10.0.0.1/8",
     "http.trusted_proxies: 10.0.0.1/8 names an address inside a network: did you mean 10.0.0.0/8?"
 )]
-#[case("TOLLGATE__HTTP__TRUSTED_PROXIES", "::/0", "http.trusted_proxies: ::/0 is everybody")]
+#[case("TOLLGATE__HTTP__TRUSTED_PROXIES", "::/0", "http.trusted_proxies: ::/0 is every address")]
+#[case(
+    "TOLLGATE__WEBHOOKS__ALLOWED_NETWORKS",
+    "0.0.0.0/0",
+    "webhooks.allowed_networks: 0.0.0.0/0 is every address"
+)]
+#[case("TOLLGATE__WEBHOOKS__TIMEOUT_MS", "99", "webhooks.timeout_ms: 99 is out of range")]
 #[case("TOLLGATE__HTTP__OPS_LISTEN", "127.0.0.1:8080", "http.ops_listen: the same address as http.listen")]
 #[case("TOLLGATE__ENVIRONMENT", "staging", "environment: ")]
 #[case("TOLLGATE__LOGS__FORMAT", "xml", "logs.format: ")]

@@ -237,6 +237,8 @@ label! {
         Statements = "statements",
         /// Thresholds and forecasts of quotas are raised and resolved.
         Notices = "notices",
+        /// Notices are delivered to webhooks.
+        Webhooks = "webhooks",
         /// Estimates are learned from what finished work used.
         Estimates = "estimates",
         /// Months of the entries are made ahead.

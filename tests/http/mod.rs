@@ -71,6 +71,7 @@ mod top_report;
 mod trials;
 mod upgrades;
 mod usage;
+mod webhooks;
 
 use serde_json::json;
 

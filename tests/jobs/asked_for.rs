@@ -93,7 +93,8 @@ async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
             "restore",
             "retention",
             "statements",
-            "upgrades"
+            "upgrades",
+            "webhooks"
         ]
     );
     app.finish().await;

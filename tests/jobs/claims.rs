@@ -84,7 +84,7 @@ async fn every_job_runs_at_the_start_and_is_listed_with_its_outcome() {
     let list = wait_for("every job has run", Duration::from_secs(30), async || {
         let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].clone();
         let jobs = list.as_array().unwrap();
-        (jobs.len() == 11 && jobs.iter().all(|job| job["last_run"]["succeeded"] == true)).then_some(list)
+        (jobs.len() == 12 && jobs.iter().all(|job| job["last_run"]["succeeded"] == true)).then_some(list)
     })
     .await;
     let names: Vec<_> = list.as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap()).collect();
@@ -101,7 +101,8 @@ async fn every_job_runs_at_the_start_and_is_listed_with_its_outcome() {
             "restore",
             "retention",
             "statements",
-            "upgrades"
+            "upgrades",
+            "webhooks"
         ]
     );
     let first = &list[0];

@@ -8,5 +8,6 @@ pub mod model;
 pub mod options;
 pub mod process;
 pub mod rate_limit_headers;
+pub mod receiver;
 pub mod services;
 pub mod wait;

@@ -13,6 +13,7 @@ use crate::domain::ids::{
 use crate::domain::instant::Instant;
 use crate::domain::reservation::ReservationState;
 use crate::domain::supplier_bill::{Outcome, TOLERANCE_SECONDS_MAX};
+use crate::domain::webhook::DeliveryState;
 
 /// Bare, or quoted with `"` and `\` escaped.
 const KEY: &str = r#"^([!#-~][ -~]{0,254}|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#;
@@ -47,8 +48,11 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "status" if pattern.ends_with("/upgrade-requests") => {
             text().enum_values(Some(["pending", "approved", "declined"])).into()
         }
+        "status" if pattern.ends_with("/deliveries") => {
+            text().enum_values(Some(DeliveryState::ALL.map(DeliveryState::as_str))).into()
+        }
         "status" => ReservationState::schema(),
-        "reservation" => uuid(),
+        "reservation" | "delivery" => uuid(),
         "number" => {
             let number = ObjectBuilder::new().schema_type(Type::Integer);
             number.minimum(Some(1)).maximum(Some(i64::MAX)).into()
@@ -95,7 +99,9 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" => uuid(),
+        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" | "webhooks" => {
+            uuid()
+        }
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),

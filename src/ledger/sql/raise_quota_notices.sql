@@ -1,5 +1,6 @@
--- Raises and resolves the notices of a page of open quotas, from what is booked. A threshold holds at or above it. The
--- forecast holds once a tenth of the period is over and what was used until now would be more than all at its end.
+-- Raises and resolves the notices of a page of open quotas, from what is booked, with a delivery of each to each
+-- webhook that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and
+-- what was used until now would be more than all at its end.
 WITH page AS (
     SELECT tenant, meter, period_start, period_end, notices_percent FROM quota_periods
     WHERE period_start <= $1 AND period_end > $1 AND ($2::text IS NULL OR (tenant, meter) > ($2, $3::text))
@@ -24,13 +25,24 @@ WITH page AS (
     FROM due
     WHERE holds AND consumed > 0 AND (percent > 0 OR (consumed < allowance AND passed_s * 10 >= whole_s))
     ON CONFLICT DO NOTHING
-    RETURNING 1
+    RETURNING tenant, meter, period_start, percent
 ), resolved AS (
     UPDATE quota_notices n SET resolved_at = $1
     FROM due d
     WHERE (n.tenant, n.meter, n.period_start, n.percent) = (d.tenant, d.meter, d.period_start, d.percent)
         AND n.resolved_at IS NULL AND NOT d.holds
-    RETURNING 1
+    RETURNING n.tenant, n.meter, n.period_start, n.percent
+), changed AS (
+    SELECT *, CASE WHEN percent = 0 THEN 'quota.forecast' ELSE 'quota.threshold' END AS event FROM raised
+    UNION ALL
+    SELECT *, 'quota.resolved' FROM resolved
+), delivered AS (
+    INSERT INTO webhook_deliveries (tenant, meter, period_start, percent, event, webhook, created_at, next_attempt_at)
+    SELECT c.tenant, c.meter, c.period_start, c.percent, c.event, w.id, $1, $1
+    FROM changed c
+    JOIN webhooks w ON c.event = ANY (w.events) AND (w.tenant IS NULL OR w.tenant = c.tenant)
+    -- None is deleted before its deliveries are stored.
+    FOR KEY SHARE OF w
 )
 SELECT last.tenant, last.meter, (SELECT count(*) FROM raised) AS raised, (SELECT count(*) FROM resolved) AS resolved
 FROM (SELECT tenant, meter FROM page ORDER BY tenant DESC, meter DESC LIMIT 1) last

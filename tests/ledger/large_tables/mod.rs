@@ -15,11 +15,13 @@ use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::statement::RevenueGroup;
 use tollgate::domain::upgrade::UpgradeId;
 use tollgate::domain::usage::{Consumer, Granularity};
+use tollgate::domain::webhook::{DeliveryState, WebhookId};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
-    ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UpgradeFilter, UsageQuery, ViolationFilter,
+    AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter, EntryFilter,
+    EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter,
+    ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UpgradeFilter, UsageQuery,
+    ViolationFilter,
 };
 use uuid::Uuid;
 
@@ -69,6 +71,9 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "request_upgrade",
             "decide_upgrade",
             "push_load",
+            "create_webhook",
+            "delete_webhook",
+            "replay_delivery",
         ],
     ),
     (
@@ -107,6 +112,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "partitions_with_returns",
             "book_carried_returns",
             "raise_quota_notices",
+            "book_attempt",
             "drop_quota_notices",
             "note_delivered",
             "begin_grant",
@@ -402,6 +408,25 @@ async fn violations(ledger: &Ledger, plans: &mut Plans) {
     }
 }
 
+/// What is asked about webhooks and their deliveries.
+async fn webhooks(ledger: &Ledger, plans: &mut Plans) {
+    let first = plans.of("list_webhooks", ledger.list_webhooks(None, 50)).await;
+    let last = first.last().map(|last| (last.created_at_ms, last.id));
+    plans.of("list_webhooks", ledger.list_webhooks(last, 50)).await;
+    let id = WebhookId::from_uuid(Uuid::from_u128(1));
+    plans.of("webhook", ledger.webhook(id)).await;
+    for state in [None, Some(DeliveryState::Waiting), Some(DeliveryState::Failed)] {
+        let filter = DeliveryFilter { webhook: id, state };
+        let first = plans.of("list_deliveries", ledger.list_deliveries(filter, None, 50)).await;
+        assert_eq!(first.len(), if state == Some(DeliveryState::Failed) { 0 } else { 50 });
+        let last = first.last().map(|last| (last.created_at_ms, last.id));
+        plans.of("list_deliveries", ledger.list_deliveries(filter, last, 50)).await;
+    }
+    assert_eq!(plans.of("due_webhooks", ledger.due_webhooks(HOUR_MS)).await.len(), 1);
+    let lease = std::time::Duration::from_secs(60);
+    assert!(plans.of("claim_delivery", ledger.claim_delivery(id, HOUR_MS, lease)).await.is_some());
+}
+
 /// What reports read of balances and usage, over all tenants and of one.
 async fn reports(ledger: &Ledger, plans: &mut Plans) {
     let acme = tenant("acme");
@@ -458,6 +483,7 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
     assert_eq!(first.len(), 50);
     plans.of("quota_notices", ledger.quota_notices(&of_one, last.as_ref(), 50)).await;
     violations(ledger, plans).await;
+    webhooks(ledger, plans).await;
     for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
         let top = TopQuery {
             meter: meter("ocr.page"),

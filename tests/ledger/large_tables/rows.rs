@@ -76,6 +76,16 @@ pub fn fill(of: Partition) -> String {
              SELECT 'tenant-' || i % 1000, 'ocr.page', to_timestamp({period}) - (i / 1000) * interval '1 day', to_timestamp({hour}), 80, 8, 10, \
                  to_timestamp({hour}) - (i / 1000) * interval '1 day' FROM generate_series(1, 100000) i"
         ),
+        // One of these has all deliveries, of which few are due.
+        "INSERT INTO webhooks (id, url, events, created_at, created_by) \
+             SELECT lpad(to_hex(i), 32, '0')::uuid, 'https://example.com/', '{quota.threshold}', now() - i * interval '1 s', 'key' \
+             FROM generate_series(1, 200) i"
+            .into(),
+        "INSERT INTO webhook_deliveries (tenant, meter, period_start, percent, event, webhook, created_at, state, next_attempt_at) \
+             SELECT tenant, meter, period_start, percent, 'quota.threshold', lpad('1', 32, '0')::uuid, raised_at, \
+                 CASE WHEN is_due THEN 'waiting' ELSE 'delivered' END, CASE WHEN is_due THEN raised_at END \
+             FROM (SELECT *, row_number() OVER () % 1000 = 0 AS is_due FROM quota_notices) n"
+            .into(),
         format!(
             "INSERT INTO violations (id, minute, tenant, limit_id, subject_kind, subject_hash, counted, bans, under_ban) \
              SELECT gen_random_uuid(), to_timestamp({hour}) - (i / 1000) * interval '1 minute', 'tenant-' || i % 1000, 'day', 'user', \
