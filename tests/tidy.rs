@@ -84,6 +84,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "memory",
     "limit_bans",
     "grants",
+    "adjustments",
     "upgrades",
     "periods",
     "statements",

@@ -47,7 +47,11 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "status" if pattern.ends_with("/upgrade-requests") => {
             text().enum_values(Some(["pending", "approved", "declined"])).into()
         }
+        "status" if pattern.ends_with("/adjustments") => {
+            text().enum_values(Some(["pending", "approved", "booked", "declined"])).into()
+        }
         "status" => ReservationState::schema(),
+        "effect" => text().enum_values(Some(["usage", "allowance"])).into(),
         "reservation" => uuid(),
         "number" => {
             let number = ObjectBuilder::new().schema_type(Type::Integer);
@@ -95,7 +99,9 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" => uuid(),
+        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" | "adjustments" => {
+            uuid()
+        }
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),
