@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rust_decimal::Decimal;
 
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
-use crate::domain::amount::{Amount, Decimals};
+use crate::domain::amount::Amount;
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::instant::rfc3339;
@@ -185,7 +185,7 @@ impl Adjustments {
         if terms.amount.size().decimal() <= left {
             return Ok(());
         }
-        let left = left.round_dp(u32::from(Decimals::count(quota.decimals))).normalize();
+        let left = left.round_dp(u32::from(quota.decimals.count())).normalize();
         Err(OperationError::field(
             "/amount",
             format!(

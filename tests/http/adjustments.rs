@@ -8,6 +8,7 @@ use super::statements::{amounts, draft, price};
 use crate::jobs::statements::{ISSUED, faults, in_march, per_page, run, statement};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
+use crate::support::process::tollgate;
 
 const ADJUSTMENTS: &str = "/v1/adjustments";
 const REPORT: &str = "/v1/reports/adjustments";
@@ -401,7 +402,7 @@ async fn less_allowance_voids_grants_against_the_burn_order_and_grants_again_wha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allowance_needs_a_quota_and_is_read_in_a_terminal() {
+async fn an_allowance_needs_a_quota_and_what_is_posted_is_read_in_a_terminal() {
     let app = with_grants().await;
     let mut tokens = allowance("5");
     tokens["meter"] = json!("token");
@@ -411,6 +412,11 @@ async fn an_allowance_needs_a_quota_and_is_read_in_a_terminal() {
     posted(&app, "large", allowance("1001")).await;
     let listed = app.get(&format!("{REPORT}?effect=allowance&status=pending")).await.expect(200).body;
     assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+    let mut command = tollgate(&["report", "adjustments", "--status", "pending", "--output", "csv"]);
+    command.args(["--url", app.url()]).env("TOLLGATE_ADMIN_KEY", app.key());
+    let read = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let table = String::from_utf8(read.stdout).unwrap();
+    assert!(table.lines().nth(1).is_some_and(|row| row.contains(",acme,page,allowance,1001,")), "{table}");
     app.finish().await;
 }
 
