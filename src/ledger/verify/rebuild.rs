@@ -199,7 +199,7 @@ async fn add_missing(
         .bind::<Array<Text>, _>(added.iter().map(|row| &row.tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(added.iter().map(|row| &row.meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(added.iter().map(|row| row.period_start.0))?)
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(ends.into_iter())?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(ends)?)
         .execute(connection)
         .await?;
     Ok(added)
