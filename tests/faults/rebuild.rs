@@ -1,10 +1,13 @@
 //! `verify --rebuild --write` mends what was damaged of the derived tables, and touches nothing else.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tollgate::ledger::{Rebuilt, VerifyOptions, rebuild, verify};
 
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
+use crate::support::wait::wait_for;
 
 const FIGURES: &str = "SELECT tenant, meter, period_start, period_end, granted, available, reserved, consumed, adjusted, \
     consumed_beside_gate FROM balances ORDER BY 1, 2, 3";
@@ -129,6 +132,41 @@ async fn nothing_is_lost_that_is_booked_while_the_books_are_mended() {
     app.drained().await;
     let used = "SELECT consumed::float8 AS c FROM balances WHERE tenant = 'acme' AND meter = 'page'";
     assert_eq!(rows(&app.database, used).await, ["190"]);
+    app.finish().await;
+}
+
+#[rstest::rstest]
+#[case::the_writer("SELECT FROM cursors FOR UPDATE")]
+#[case::a_job(
+    "SELECT pg_advisory_xact_lock(hashtext('tollgate other chain'), chain) FROM generate_series(256, 511) chain"
+)]
+#[case::a_grant("SELECT FROM tenants FOR UPDATE")]
+#[tokio::test(flavor = "multi_thread")]
+async fn mending_waits_for_what_is_being_booked_of_the_partition(#[case] lock: &str) {
+    let app = used().await;
+    as_owner(&app.database, "UPDATE balances SET consumed = consumed + 3 WHERE tenant = 'acme'")
+        .await
+        .unwrap();
+    let (books, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    books.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
+    let (ledger, now_ms) = (app.app().ledger.clone(), app.app().operations.now_ms());
+    let mending =
+        tokio::spawn(async move { rebuild(&ledger, VerifyOptions::default(), now_ms, "operator").await });
+    let waiting = "SELECT count(*) AS n FROM pg_stat_activity \
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    wait_for("mending waits", Duration::from_secs(20), async || {
+        (rows(&app.database, waiting).await == ["1"]).then_some(())
+    })
+    .await;
+    assert!(!mending.is_finished());
+    books.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(mending.await.unwrap().unwrap().balances, 1);
+    drop(books);
+    driver.await.unwrap().unwrap();
+    app.app().operations.memory.send_untold_capacities().await.unwrap();
+    assert!(is_clean(&app).await);
     app.finish().await;
 }
 
