@@ -85,6 +85,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "memory",
     "limit_bans",
     "grants",
+    "adjustments",
     "upgrades",
     "periods",
     "statements",

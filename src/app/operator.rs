@@ -10,8 +10,11 @@ use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, Partition};
 use crate::embedded::Embedded;
-use crate::ledger::{Damage, Ledger, QuarantineStatus, Quarantined, VerifyOptions};
+use crate::ledger::{Damage, Fault, Ledger, QuarantineStatus, Quarantined, Rebuilt, VerifyOptions};
 use crate::settings::{Environment, Settings};
+
+/// Whom the audit log names.
+const OPERATOR: &str = "operator";
 
 /// An installation reached for one command, with the servers that had to be started for it.
 pub(super) struct Reached {
@@ -191,25 +194,22 @@ async fn lost(ledger: &Ledger) -> anyhow::Result<Vec<String>> {
     Ok(units.collect())
 }
 
-/// Checks the books, and the gate against them. `rebuild` recomputes the derived tables and compares.
-pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyReport> {
+/// Checks the books, and the gate against them. `rebuild` recomputes the derived tables and compares; with `write` what
+/// differs is replaced first.
+pub async fn verify(target: Target, rebuild: bool, write: bool) -> anyhow::Result<VerifyReport> {
     let reached = Reached::reach(target).await?.by_its_clock().await?;
     let options = VerifyOptions { rebuild, ..VerifyOptions::default() };
+    let mended = if write { Some(mend(&reached.app, options).await?) } else { None };
     let books = crate::ledger::verify(&reached.app.ledger, options).await?;
     let warned = books.checks.iter().flat_map(|check| &check.warnings);
-    let mut warnings: Vec<_> =
-        warned.map(|warning| format!("{}: {}", warning.what, warning.detail)).collect();
+    let mut warnings: Vec<_> = warned.map(named).collect();
     let mut checks: Vec<_> = books
         .checks
         .into_iter()
         .map(|check| CheckLine {
             name: check.name.to_string(),
             checked: check.checked,
-            faults: check
-                .faults
-                .into_iter()
-                .map(|fault| format!("{}: {}", fault.what, fault.detail))
-                .collect(),
+            faults: check.faults.iter().map(named).collect(),
             skipped: check.skipped,
         })
         .collect();
@@ -231,10 +231,41 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
             .skipped
             .or_else(|| (gate.counters == 0).then(|| "the gate has no counter to compare".into())),
     });
-    let notes = cold_note(gate.cold_tenants).into_iter().collect();
+    let mut notes: Vec<String> = cold_note(gate.cold_tenants).into_iter().collect();
     warnings.extend(gate.undecided);
+    if let Some(mended) = mended {
+        notes.extend(mended.differences.iter().map(|fault| format!("mended: {}", named(fault))));
+        checks.extend(mended_lines(&mended));
+    }
     reached.leave().await?;
     Ok(VerifyReport { checks, warnings, notes })
+}
+
+/// Replaces what differs of the derived tables, and sends the gate the capacities that change with that.
+async fn mend(app: &App, options: VerifyOptions) -> anyhow::Result<Rebuilt> {
+    let mended = crate::ledger::rebuild(&app.ledger, options, app.operations.now_ms(), OPERATOR).await?;
+    if mended.balances > 0 {
+        app.operations.memory.send_untold_capacities().await?;
+    }
+    Ok(mended)
+}
+
+/// How many rows were replaced, and what could not be.
+fn mended_lines(mended: &Rebuilt) -> [CheckLine; 2] {
+    let line = |name: &str, checked: u64, failed: &[Fault]| CheckLine {
+        name: name.into(),
+        checked,
+        faults: failed.iter().map(named).collect(),
+        skipped: None,
+    };
+    [
+        line("balances were rebuilt", mended.balances, &mended.failed),
+        line("hourly usage was rebuilt", mended.usage, &[]),
+    ]
+}
+
+fn named(fault: &Fault) -> String {
+    format!("{}: {}", fault.what, fault.detail)
 }
 
 fn cold_note(tenants: u64) -> Option<String> {
@@ -271,7 +302,7 @@ async fn act(ledger: &Ledger, action: QuarantineAction) -> anyhow::Result<Vec<Qu
             tracing::info!(resolved = retried.resolved, waiting = retried.waiting, "tried again");
         }
         QuarantineAction::Discard { partition, event, reason } => {
-            let unbilled = crate::writer::discard(ledger, partition, event, "operator", &reason).await?;
+            let unbilled = crate::writer::discard(ledger, partition, event, OPERATOR, &reason).await?;
             tracing::warn!(%partition, %event, reason, unbilled, "discarded");
         }
     }

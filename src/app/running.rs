@@ -12,6 +12,7 @@ use super::installation::Servers;
 use super::instance_observer::InstanceObserver;
 use super::options::Role;
 use crate::clock::Clock;
+use crate::domain::amount::Amount;
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
 use crate::gate::{DUE_BUCKET_MS, Gate, GateOptions};
@@ -194,6 +195,7 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         backlog_bytes_max: settings.gate.backlog_bytes_max,
         backlog_bytes_hard_max: settings.gate.backlog_bytes_hard_max,
         safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
+        approval_above: Amount::from_integer(settings.adjustments.approval_above_units),
         decisions: decisions_options(settings)?,
         webhooks: OutboundOptions {
             allowed_networks: settings.webhooks.allowed_networks.clone(),

@@ -166,6 +166,9 @@ pub struct Verify {
     /// Also rebuild the derived tables from the entries.
     #[arg(long)]
     pub rebuild: bool,
+    /// Replace what differs of balances and hourly usage.
+    #[arg(long, requires = "rebuild")]
+    pub write: bool,
 }
 
 /// `quarantine …`.
@@ -367,6 +370,28 @@ pub enum JobCommand {
 pub enum ReportCommand {
     /// What all tenants used, as the ledger has it.
     Usage(UsageReport),
+    /// Corrections that finance has posted, newest first.
+    Adjustments(AdjustmentsReport),
+}
+
+/// Options of `report adjustments`.
+#[derive(Debug, Args)]
+pub struct AdjustmentsReport {
+    /// Posted from this instant (RFC 3339), inclusive.
+    #[arg(long, value_parser = instant)]
+    pub from: Option<Timestamp>,
+    /// Posted before this instant (RFC 3339).
+    #[arg(long, value_parser = instant)]
+    pub to: Option<Timestamp>,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// `pending`, `approved`, `booked` or `declined`.
+    #[arg(long)]
+    pub status: Option<String>,
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
 }
 
 /// Options of `report usage`.

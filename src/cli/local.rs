@@ -117,7 +117,7 @@ pub(super) async fn inspect(
 
 /// `tollgate verify`.
 pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
-    let report = app::verify(target(verify.place, config)?, verify.rebuild).await?;
+    let report = app::verify(target(verify.place, config)?, verify.rebuild, verify.write).await?;
     output::print(&check_table(&report.checks, format).render(format)?)?;
     if format == Format::Table {
         let faults = report.checks.iter().flat_map(|check| &check.faults);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::arguments::{GroupName, ReportCommand, UsageReport, word};
+use super::arguments::{AdjustmentsReport, GroupName, ReportCommand, UsageReport, word};
 use super::client::{Client, encoded};
 use super::connection::{Connection, Prefer};
 use super::failure::{Exit, Failure};
@@ -38,12 +38,87 @@ pub(super) async fn run(
     config: Option<&Path>,
     format: Format,
 ) -> Result<Exit, Failure> {
-    let ReportCommand::Usage(report) = command;
-    let client =
-        Client::new(&Connection::find(&report.connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))?;
-    let rows: Vec<UsageRow> = client.list(&path(&report)).await?;
-    output::print(&table(&report, &rows).render(format)?)?;
+    let connect = match &command {
+        ReportCommand::Usage(report) => &report.connect,
+        ReportCommand::Adjustments(report) => &report.connect,
+    };
+    let client = Client::new(&Connection::find(connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))?;
+    let table = match &command {
+        ReportCommand::Usage(report) => table(report, &client.list(&path(report)).await?),
+        ReportCommand::Adjustments(report) => adjustments(&client.list(&adjustments_path(report)).await?),
+    };
+    output::print(&table.render(format)?)?;
     Ok(Exit::Success)
+}
+
+/// An address with the filters that are given.
+fn with_filters(address: &str, filters: impl IntoIterator<Item = (&'static str, Option<String>)>) -> String {
+    let given = filters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
+    format!("{address}?{}", given.collect::<Vec<_>>().join("&"))
+}
+
+#[derive(Deserialize)]
+struct AdjustmentRow {
+    id: String,
+    tenant: String,
+    meter: String,
+    effect: String,
+    amount: String,
+    happened_at: String,
+    status: String,
+    posted_at: String,
+    posted_by: String,
+    decided_by: Option<String>,
+    reason: String,
+    reference: String,
+}
+
+fn adjustments_path(report: &AdjustmentsReport) -> String {
+    let filters = [
+        ("from", report.from.map(|from| from.to_string())),
+        ("to", report.to.map(|to| to.to_string())),
+        ("tenant", report.tenant.as_ref().map(ToString::to_string)),
+        ("status", report.status.clone()),
+    ];
+    with_filters("/v1/reports/adjustments", filters)
+}
+
+fn adjustments(rows: &[AdjustmentRow]) -> Table {
+    let mut table = Table::new(&[
+        "posted_at",
+        "tenant",
+        "meter",
+        "effect",
+        "=amount",
+        "happened_at",
+        "status",
+        "posted_by",
+        "decided_by",
+        "reason",
+        "reference",
+        "id",
+    ]);
+    for row in rows {
+        let decided_by = row.decided_by.clone().unwrap_or_default();
+        table.row(
+            [
+                &row.posted_at,
+                &row.tenant,
+                &row.meter,
+                &row.effect,
+                &row.amount,
+                &row.happened_at,
+                &row.status,
+                &row.posted_by,
+                &decided_by,
+                &row.reason,
+                &row.reference,
+                &row.id,
+            ]
+            .map(Clone::clone),
+        );
+    }
+    table
 }
 
 fn path(report: &UsageReport) -> String {
@@ -56,8 +131,7 @@ fn path(report: &UsageReport) -> String {
         ("zone", report.zone.clone()),
         ("meter", report.meter.as_ref().map(ToString::to_string)),
     ];
-    let given = filters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
-    format!("/v1/reports/usage?{}", given.collect::<Vec<_>>().join("&"))
+    with_filters("/v1/reports/usage", filters)
 }
 
 fn table(report: &UsageReport, rows: &[UsageRow]) -> Table {

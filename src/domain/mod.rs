@@ -1,5 +1,6 @@
 //! The pure core: no IO, no async, no clock. Everything here is a value or a function of values.
 
+pub mod adjustment;
 pub mod algorithms;
 pub mod amount;
 pub mod ban;
@@ -51,6 +52,7 @@ pub mod reservation;
 pub mod resolution;
 pub mod rollout;
 pub mod rollover;
+pub mod signed_amount;
 pub mod statement;
 pub mod supplier_bill;
 pub mod tenant;

@@ -237,6 +237,11 @@ impl Movement {
         if of_hold && self.flags.carried { self.amount.decimal() } else { Decimal::ZERO }
     }
 
+    /// Whether it corrects what was consumed in a closed period, apart from the allowance of its own.
+    pub fn adjusts(&self) -> bool {
+        [self.credit, self.debit].contains(&Account::Adjusted)
+    }
+
     /// Whether it moves units, not money.
     pub fn is_of_units(&self) -> bool {
         !Account::OF_MONEY.contains(&self.credit)

@@ -9,6 +9,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rust_decimal::Decimal;
+
 use super::amount::Amount;
 use super::civil_date::CivilDate;
 use super::ids::MeterId;
@@ -126,18 +128,23 @@ pub fn price_period(
 pub struct LateUse {
     /// What was consumed and booked later.
     pub consumed: Amount,
+    /// What adjustments add to it, or take back.
+    pub adjusted: Decimal,
     /// What was unused of the period's quota: so much of it is no overage.
     pub unused: Amount,
 }
 
 impl LateUse {
-    /// What was used in all.
+    /// What was used in all. What is taken back was overage first.
     pub fn added_to(self, used: Used) -> Used {
-        let beyond = self.consumed.saturating_sub(self.unused);
-        Used { consumed: used.consumed.plus(self.consumed), overage: used.overage.plus(beyond) }
+        let more = self.consumed.decimal() + self.adjusted;
+        let beyond = more - self.unused.decimal().min(more.max(Decimal::ZERO));
+        let with = |amount: Amount, more| Amount::from_decimal(amount.decimal() + more).unwrap_or_default();
+        Used { consumed: with(used.consumed, more), overage: with(used.overage, beyond) }
     }
 
-    /// What was used but for what is billed with an earlier period.
+    /// What was used but for what is billed with an earlier period. Adjustments are in no period's use but in that of
+    /// the one that they correct.
     pub fn taken_from(self, used: Used) -> Used {
         Used {
             consumed: used.consumed.saturating_sub(self.consumed),

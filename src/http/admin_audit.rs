@@ -15,8 +15,10 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 17] = [
+pub(super) const KINDS: [&str; 19] = [
+    "adjustment",
     "ban",
+    "books",
     "cost_defaults",
     "gate/time",
     "grant",
@@ -36,9 +38,9 @@ pub(super) const KINDS: [&str; 17] = [
 ];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 12] = [
-    "accept", "approve", "create", "decline", "delete", "discard", "put", "replay", "resolve", "revoke",
-    "run", "void",
+pub(super) const ACTIONS: [&str; 13] = [
+    "accept", "approve", "create", "decline", "delete", "discard", "put", "rebuild", "replay", "resolve",
+    "revoke", "run", "void",
 ];
 
 /// A change in the audit log.
@@ -50,7 +52,8 @@ struct AuditRow {
     at: String,
     /// Who made it: the id of a key, or the operator's command.
     actor: String,
-    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard`, `replay` or `resolve`.
+    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard`, `rebuild`, `replay` or
+    /// `resolve`.
     #[schema(example = "put")]
     action: String,
     /// What kind of object was changed.

@@ -4,6 +4,7 @@
 //! handler in the file of its resource, and one verb of [`crate::operations`]. Errors are problem documents, written in
 //! one place (`problem`).
 
+mod adjustments;
 mod admin_audit;
 mod admin_bans;
 mod admin_clock;

@@ -363,13 +363,15 @@ impl From<OperationError> for Problem {
                 Self::with_reservation(Code::DuplicateSubmission, detail, *first)
             }
             OperationError::Duplicate(_, None) => Self::new(Code::DuplicateSubmission, detail),
+            OperationError::SamePerson => Self::new(Code::Forbidden, detail),
             OperationError::GrantKeyReused(_)
+            | OperationError::AdjustmentKeyReused(_)
             | OperationError::UpgradeKeyReused(_)
             | OperationError::BillKeyReused(_) => Self::new(Code::IdempotencyKeyReused, detail),
             OperationError::TooLarge(_) => Self::new(Code::PayloadTooLarge, detail),
-            OperationError::GrantEnded(_) | OperationError::UpgradeDecided(_) => {
-                Self::new(Code::AlreadyResolved, detail)
-            }
+            OperationError::GrantEnded(_)
+            | OperationError::UpgradeDecided(_)
+            | OperationError::AdjustmentDecided(_) => Self::new(Code::AlreadyResolved, detail),
             OperationError::Rejected(rejection, found) => match rejection {
                 Rejection::AlreadyResolved => Self::with_reservation(Code::AlreadyResolved, detail, *found),
                 Rejection::Expired => Self::with_reservation(Code::ReservationExpired, detail, *found),

@@ -4,10 +4,10 @@ use actix_web::http::Method;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_load,
-    admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations, admin_webhooks,
-    batch, decisions, docs, entries, events, health, ratelimit, reconciliations, reports, reservations,
-    statements, tenants, upgrades, usage,
+    adjustments, admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys,
+    admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations,
+    admin_webhooks, batch, decisions, docs, entries, events, health, ratelimit, reconciliations, reports,
+    reservations, statements, tenants, upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -115,6 +115,12 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/reports/rollover", Access::Report),
     route(Method::GET, "/v1/reports/revenue", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
+    route(Method::GET, "/v1/reports/adjustments", Access::Report),
+    route(Method::POST, "/v1/adjustments", Access::Finance),
+    route(Method::GET, "/v1/adjustments", Access::AdminRead),
+    route(Method::GET, "/v1/adjustments/{id}", Access::AdminRead),
+    route(Method::POST, "/v1/adjustments/{id}/approve", Access::Finance),
+    route(Method::POST, "/v1/adjustments/{id}/decline", Access::Finance),
     route(Method::POST, "/v1/reconciliations", Access::Finance),
     route(Method::GET, "/v1/reconciliations", Access::AdminRead),
     route(Method::GET, "/v1/reconciliations/{id}", Access::AdminRead),
@@ -220,6 +226,12 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(statements::read_statement)
         .service(reports::report_usage)
         .service(reports::report_reconciliation)
+        .service(adjustments::report_adjustments)
+        .service(adjustments::post_adjustment)
+        .service(adjustments::list_adjustments)
+        .service(adjustments::get_adjustment)
+        .service(adjustments::approve_adjustment)
+        .service(adjustments::decline_adjustment)
         .configure(administration)
         .service(health::livez)
         .service(health::readyz)
@@ -391,10 +403,11 @@ mod tests {
     fn each_role_may_call_what_the_contract_says() {
         for route in ROUTES.iter().filter(|route| route.access != Access::Open) {
             let read = route.method == Method::GET;
-            let of_bills = route.pattern.starts_with("/v1/reconciliations");
-            let admin_path = route.pattern.starts_with("/v1/admin/") || of_bills;
+            let of_books = ["/v1/reconciliations", "/v1/adjustments"];
+            let of_books = of_books.iter().any(|path| route.pattern.starts_with(path));
+            let admin_path = route.pattern.starts_with("/v1/admin/") || of_books;
             let tenant_path = route.pattern.starts_with("/v1/tenants/");
-            let of_finance = route.pattern.starts_with("/v1/admin/grants") || of_bills;
+            let of_finance = route.pattern.starts_with("/v1/admin/grants") || of_books;
             let report = route.pattern.starts_with("/v1/reports/");
             let asks = tenant_path && !read;
             for (role, bound, expected) in [

@@ -1,5 +1,6 @@
 //! The rows of lists as rows of tables.
 
+use super::adjustments::AdjustmentAnswer;
 use super::cell::Cell;
 use super::shapes::{
     EntryRow, FindingRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, SubjectAnswer,
@@ -149,6 +150,54 @@ impl TableRow for RolloverRow {
         ];
         let names = names.into_iter().map(|name| Cell::text(Some(name)));
         vec![names.chain(amounts.into_iter().map(|amount| Cell::number(Some(amount)))).collect()]
+    }
+}
+
+impl TableRow for AdjustmentAnswer {
+    const FILE: &'static str = "adjustments";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "tenant",
+        "meter",
+        "effect",
+        "amount",
+        "booked_amount",
+        "happened_at",
+        "period_start",
+        "booked_in",
+        "corrects",
+        "reason",
+        "reference",
+        "status",
+        "posted_at",
+        "posted_by",
+        "decided_at",
+        "decided_by",
+        "booked_at",
+    ];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        let given = |text: &str| Cell::text(Some(text).filter(|text| !text.is_empty()));
+        vec![vec![
+            Cell::text(Some(&self.id)),
+            Cell::text(Some(&self.tenant)),
+            Cell::text(Some(&self.meter)),
+            Cell::text(Some(self.effect)),
+            Cell::number(Some(&self.amount)),
+            Cell::number(self.booked_amount.as_ref()),
+            Cell::text(Some(&self.happened_at)),
+            Cell::text(self.period_start.as_ref()),
+            Cell::text(self.booked_in.as_ref()),
+            Cell::text(self.corrects.as_ref()),
+            Cell::text(Some(&self.reason)),
+            given(&self.reference),
+            Cell::text(Some(self.status)),
+            Cell::text(Some(&self.posted_at)),
+            Cell::text(Some(&self.posted_by)),
+            Cell::text(self.decided_at.as_ref()),
+            Cell::text(self.decided_by.as_ref()),
+            Cell::text(self.booked_at.as_ref()),
+        ]]
     }
 }
 

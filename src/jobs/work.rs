@@ -119,6 +119,7 @@ async fn once(
             Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
         }
         Job::Grants => {
+            operations.adjustments.follow().await?;
             let done = operations.grants.follow().await?;
             let (begun, settled, told) = (done.begun, done.settled, done.told);
             Ok(format!(

@@ -53,9 +53,10 @@ impl MeterBalance {
     }
 
     /// What was consumed of this period's quota that no counter of the gate has. The period before has paid for the
-    /// holds that came from it.
+    /// holds that came from it, and what is adjusted belongs to closed periods.
     pub fn consumed_beside_gate(&self) -> Decimal {
-        self.beside_gate.consumed - self.beside_gate.of_carried.min(self.of(Account::CarriedIn))
+        let of_carried = self.beside_gate.of_carried.min(self.of(Account::CarriedIn));
+        self.beside_gate.consumed - of_carried - self.of(Account::Adjusted)
     }
 }
 

@@ -10,8 +10,10 @@ use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::{LedgerError, instant};
+use crate::domain::adjustment::AdjustmentTerms;
 use crate::domain::booking::Correction;
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::period::Window;
 
 /// The key of a sum: the starts (unix ms) are those of the closed period and of the one in which it is booked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,11 +24,31 @@ struct Key {
     start_ms: i64,
 }
 
+/// What is corrected of a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sums {
+    /// By facts that came late.
+    consumed: Decimal,
+    /// By adjustments.
+    adjusted: Decimal,
+}
+
 /// What was consumed, by period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Corrections(BTreeMap<Key, Decimal>);
+pub(crate) struct Corrections(BTreeMap<Key, Sums>);
 
 impl Corrections {
+    /// What an adjustment adds to a meter's use in `period`, or takes back, booked in another one.
+    pub(super) fn of_adjustment(terms: &AdjustmentTerms, period: Window, booked_in: Window) -> Self {
+        let key = Key {
+            tenant: terms.tenant.clone(),
+            booked_in_ms: booked_in.start_ms,
+            meter: terms.meter.clone(),
+            start_ms: period.start_ms,
+        };
+        Self(BTreeMap::from([(key, Sums { adjusted: terms.amount.decimal(), ..Sums::default() })]))
+    }
+
     /// Adds one of this tenant.
     pub(crate) fn add(&mut self, tenant: &TenantId, part: Correction) {
         let key = Key {
@@ -35,7 +57,7 @@ impl Corrections {
             meter: part.meter,
             start_ms: part.period.start_ms,
         };
-        *self.0.entry(key).or_default() += part.consumed.decimal();
+        self.0.entry(key).or_default().consumed += part.consumed.decimal();
     }
 }
 
@@ -50,7 +72,8 @@ pub(crate) async fn add(mut connection: &AsyncPgConnection, sums: &Corrections) 
         .bind::<Array<Text>, _>(keys().map(|key| &key.meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.start_ms))?)
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.booked_in_ms))?)
-        .bind::<Array<Numeric>, _>(sums.0.values().collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.consumed).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.adjusted).collect::<Vec<_>>())
         .execute(&mut connection)
         .await?;
     Ok(())
@@ -69,6 +92,9 @@ pub(super) struct StoredCorrection {
     pub(super) booked_in: Milliseconds,
     #[diesel(sql_type = Numeric)]
     pub(super) consumed: Decimal,
+    /// What adjustments add to it, or take back.
+    #[diesel(sql_type = Numeric)]
+    pub(super) adjusted: Decimal,
     /// What was unused of the closed period's quota: it lapsed or rolled over.
     #[diesel(sql_type = Numeric)]
     pub(super) unused: Decimal,

@@ -5,6 +5,7 @@
 //! Instants are unix milliseconds in the interface and `timestamptz` in the tables.
 
 mod active_subjects;
+mod adjustments;
 mod audit;
 pub mod balances;
 pub(crate) mod billing;
@@ -92,6 +93,10 @@ mod webhooks;
 
 use std::sync::Arc;
 
+pub use adjustments::{
+    AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, CorrectedPeriod, Decided, NewAdjustment, Posted,
+    StoredAdjustment, Unbookable, Verdict,
+};
 pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;
 pub use billing::{DuePage, DuePeriod, DuePlace};
@@ -148,7 +153,7 @@ pub use supplier_bills::{BillBegun, BillCursor, BillSession, MatchCursor, NewBil
 pub use top::{Ranked, TopQuery};
 pub use upgrades::{Deciding, Requested, StoredUpgrade, UpgradeCursor, UpgradeFilter};
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
-pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
+pub use verify::{Check, Fault, Rebuilt, VerifyOptions, VerifyReport, rebuild, verify};
 pub use violations::{MinuteOfViolations, ViolationCursor, ViolationFilter};
 pub use webhooks::{StoredWebhook, WebhookCursor};
 

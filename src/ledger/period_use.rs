@@ -103,8 +103,8 @@ impl Row {
     }
 }
 
-/// What the books say of these periods; one without a balance is left out. What the next period has paid of overage is
-/// none.
+/// What the books say of these periods, but for adjustments of earlier ones; one without a balance is left out. What
+/// the next period has paid of overage is none.
 pub(super) async fn read(
     connection: &mut AsyncPgConnection,
     periods: &BTreeSet<TenantPeriod>,
@@ -140,5 +140,6 @@ pub(super) fn leave_out(
 
 /// What a stored correction says of its closed period, but for what was unused there.
 pub(super) fn late(part: &StoredCorrection) -> LateUse {
-    LateUse { consumed: Amount::from_decimal(part.consumed).unwrap_or_default(), unused: Amount::ZERO }
+    let consumed = Amount::from_decimal(part.consumed).unwrap_or_default();
+    LateUse { consumed, adjusted: part.adjusted, unused: Amount::ZERO }
 }

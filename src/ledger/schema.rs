@@ -11,6 +11,39 @@ pub mod sql_types {
 }
 
 diesel::table! {
+    adjustment_grants (tenant, adjustment, place) {
+        tenant -> Text,
+        adjustment -> Uuid,
+        place -> Int2,
+        grant_id -> Uuid,
+        is_voided -> Bool,
+    }
+}
+
+diesel::table! {
+    adjustments (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        meter -> Text,
+        effect -> Text,
+        amount -> Numeric,
+        happened_at -> Timestamptz,
+        corrects -> Nullable<Uuid>,
+        reason -> Text,
+        reference -> Text,
+        state -> Text,
+        posted_at -> Timestamptz,
+        posted_by -> Text,
+        decided_at -> Nullable<Timestamptz>,
+        decided_by -> Nullable<Text>,
+        booked_at -> Nullable<Timestamptz>,
+        booked_amount -> Nullable<Numeric>,
+        period_start -> Nullable<Timestamptz>,
+        booked_in -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     api_keys (id) {
         id -> Text,
         name -> Text,
@@ -144,6 +177,7 @@ diesel::table! {
         period_start -> Timestamptz,
         booked_in -> Timestamptz,
         consumed -> Numeric,
+        adjusted -> Numeric,
     }
 }
 
@@ -790,6 +824,7 @@ diesel::table! {
         count -> Int8,
         excess -> Numeric,
         late -> Numeric,
+        corrections -> Numeric,
     }
 }
 
@@ -843,6 +878,8 @@ diesel::table! {
 diesel::joinable!(webhook_deliveries -> webhooks (webhook));
 
 diesel::allow_tables_to_appear_in_same_query!(
+    adjustment_grants,
+    adjustments,
     api_keys,
     audit_log,
     balances,

@@ -21,7 +21,11 @@ use crate::domain::usage::{Granularity, GroupBy};
 
 /// Changes of hourly usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct UsageChanges(BTreeMap<UsageKey, UsageChange>);
+pub(crate) struct UsageChanges {
+    moved: BTreeMap<UsageKey, UsageChange>,
+    /// What the ledger alone corrects.
+    corrections: BTreeMap<UsageKey, Decimal>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct UsageKey {
@@ -52,7 +56,11 @@ impl UsageChanges {
                 let Some(consumed) = movement.consumed() else { continue };
                 let EntryFlags { excess, late, .. } = movement.flags();
                 for subject in [NO_SUBJECT].iter().chain(&posting.subjects) {
-                    let change = self.0.entry(key(posting, line, *subject)).or_default();
+                    if movement.adjusts() {
+                        *self.corrections.entry(key(posting, line, *subject)).or_default() += consumed;
+                        continue;
+                    }
+                    let change = self.moved.entry(key(posting, line, *subject)).or_default();
                     change.consumed += consumed;
                     change.count += count;
                     change.excess += if excess { consumed } else { Decimal::ZERO };
@@ -104,20 +112,45 @@ impl ToSql<prepared::Row, Pg> for MovedUsage<'_> {
 }
 
 /// Adds the changes, in order of their keys.
-pub(crate) async fn add(
+pub(crate) async fn add(connection: &AsyncPgConnection, changes: &UsageChanges) -> Result<(), LedgerError> {
+    add_moved(connection, &changes.moved).await?;
+    add_corrections(connection, &changes.corrections).await
+}
+
+async fn add_moved(
     mut connection: &AsyncPgConnection,
-    changes: &UsageChanges,
+    changes: &BTreeMap<UsageKey, UsageChange>,
 ) -> Result<(), LedgerError> {
-    if changes.0.is_empty() {
+    if changes.is_empty() {
         return Ok(());
     }
     let row = |(key, change)| -> Result<_, LedgerError> {
         let key: &UsageKey = key;
         Ok(MovedUsage { key, hour_at: instant::from_ms(key.hour_start_ms)?, change })
     };
-    let rows = changes.0.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    let rows = changes.iter().map(row).collect::<Result<Vec<_>, _>>()?;
     let add = sql_query(include_str!("sql/add_to_usage.sql")).bind::<Array<prepared::Row>, _>(rows);
     Prepared(add).execute(&mut connection).await?;
+    Ok(())
+}
+
+async fn add_corrections(
+    mut connection: &AsyncPgConnection,
+    changes: &BTreeMap<UsageKey, Decimal>,
+) -> Result<(), LedgerError> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let keys = || changes.keys();
+    sql_query(include_str!("sql/add_to_usage_corrections.sql"))
+        .bind::<Array<Text>, _>(keys().map(|key| key.tenant.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(keys().map(|key| key.meter.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.hour_start_ms))?)
+        .bind::<Array<Text>, _>(keys().map(|key| key.operation.as_str()).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(keys().map(|key| key.subject).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(changes.values().collect::<Vec<_>>())
+        .execute(&mut connection)
+        .await?;
     Ok(())
 }
 
@@ -180,6 +213,8 @@ pub struct UsageFigures {
     pub excess: Decimal,
     /// How much of it came after expiry.
     pub late: Decimal,
+    /// What adjustments add to it, or take back.
+    pub corrections: Decimal,
 }
 
 /// A page of usage.
@@ -217,6 +252,8 @@ struct Row {
     excess: Decimal,
     #[diesel(sql_type = Numeric)]
     late: Decimal,
+    #[diesel(sql_type = Numeric)]
+    corrections: Decimal,
 }
 
 impl Row {
@@ -240,6 +277,7 @@ impl Row {
             count: number::unsigned(self.count)?,
             excess: self.excess,
             late: self.late,
+            corrections: self.corrections,
         })
     }
 }

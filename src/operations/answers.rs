@@ -1,5 +1,6 @@
 //! What the verbs answer: amounts in units, instants in unix milliseconds. Callers decide how to write them.
 
+mod adjustment;
 mod estimate;
 mod statement;
 mod upgrade;
@@ -25,6 +26,7 @@ pub use crate::ledger::{
     StoredWebhook, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
+pub use adjustment::AdjustmentDetails;
 pub use estimate::ListedEstimate;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
 pub use upgrade::UpgradeDetails;

@@ -35,6 +35,8 @@ pub enum Work {
     Statement,
     /// Putting a tenant on an approved plan.
     Upgrade,
+    /// Carrying out an adjustment.
+    Adjustment,
     /// Comparing a tenant with the books.
     Comparison,
     /// Repairing a drift.
@@ -55,6 +57,7 @@ impl Work {
             Self::Close => "close",
             Self::Statement => "statement",
             Self::Upgrade => "upgrade",
+            Self::Adjustment => "adjustment",
             Self::Comparison => "comparison",
             Self::Repair => "repair",
             Self::Undo => "undo",

@@ -1,5 +1,6 @@
 //! Why a verb failed.
 
+use crate::domain::adjustment::AdjustmentId;
 use crate::domain::amount::UNITS_MAX;
 use crate::domain::grant::GrantId;
 use crate::domain::ids::ReservationId;
@@ -53,6 +54,15 @@ pub enum OperationError {
     /// The key was used for another upgrade request.
     #[error("this idempotency key was used for another upgrade request, {0}")]
     UpgradeKeyReused(UpgradeId),
+    /// The key was used for another adjustment.
+    #[error("this idempotency key was used for another adjustment, {0}")]
+    AdjustmentKeyReused(AdjustmentId),
+    /// The adjustment was decided the other way.
+    #[error("the adjustment was {0} before")]
+    AdjustmentDecided(&'static str),
+    /// Who posted the adjustment cannot approve it.
+    #[error("the adjustment was posted by this key; another person approves it, with a key of their own")]
+    SamePerson,
     /// The upgrade request was decided the other way.
     #[error("the upgrade request was {0} before")]
     UpgradeDecided(&'static str),

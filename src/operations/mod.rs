@@ -1,10 +1,11 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`, `preparation`,
-//! `memory`, `limit_bans`, `grants`, `upgrades`, `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`,
-//! `supplier_bills`, `webhooks`, `jobs`, `load`.
+//! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`,
+//! `preparation`, `memory`, `limit_bans`, `grants`, `adjustments`, `upgrades`, `periods`, `statements`, `outage`,
+//! `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
 
+mod adjustments;
 pub mod answers;
 mod boundaries;
 mod calls;
@@ -41,6 +42,7 @@ mod webhooks;
 
 use std::sync::Arc;
 
+pub use adjustments::Adjustments;
 pub use calls::{Admission, Calls, FailedCheck, TimeAccepted};
 pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
@@ -104,6 +106,8 @@ pub struct Operations {
     pub memory: Arc<Memory>,
     /// Grants.
     pub grants: GrantVerbs,
+    /// Corrections that finance posts.
+    pub adjustments: Adjustments,
     /// Requests for other plans.
     pub upgrades: Upgrades,
     /// The close of periods.
@@ -199,6 +203,7 @@ impl Operations {
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
+            adjustments: Adjustments::new(core.clone(), memory.clone(), options.approval_above),
             upgrades: Upgrades::new(core.clone(), policy.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),

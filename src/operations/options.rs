@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::domain::amount::Amount;
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
 use crate::outbound::OutboundOptions;
@@ -36,6 +37,8 @@ pub struct OperationsOptions {
     pub backlog_bytes_hard_max: u64,
     /// How long booked events stay in the outbox, unless their bytes end that earlier.
     pub safety_tail: Duration,
+    /// Adjustments by more than this need the approval of another person.
+    pub approval_above: Amount,
     /// Which decisions are logged.
     pub decision_log: DecisionLogOptions,
     /// Which decisions are kept, to be explained.

@@ -1,5 +1,6 @@
 //! What callers ask for, already parsed: the verbs take nothing else.
 
+mod adjustments;
 mod estimates;
 mod upgrades;
 mod webhooks;
@@ -24,6 +25,7 @@ use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
+pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
 pub use upgrades::{UpgradeFilter, UpgradesRequest};

@@ -17,6 +17,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// More would not fit into any Redis.
 const BACKLOG_EVENTS_MOST: u64 = 1_000_000_000;
 const ANONYMOUS_SLOTS_MOST: u64 = 1 << 24;
+const UNITS_MOST: u64 = 9_000_000_000_000_000;
 const BYTES_MOST: u64 = 1 << 40;
 const DAY_SECONDS: u64 = 86_400;
 
@@ -42,7 +43,7 @@ impl Found<'_> {
 
     fn check_ranges(&mut self, settings: &Settings) {
         let Settings { http, redis, postgres, gate, writer, ledger, .. } = settings;
-        let Settings { reconciliation, policy, decisions, webhooks, logs, .. } = settings;
+        let Settings { reconciliation, adjustments, policy, decisions, webhooks, logs, .. } = settings;
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
@@ -81,6 +82,7 @@ impl Found<'_> {
             ("ledger.close_grace_seconds", ledger.close_grace_seconds, 60, 7 * DAY_SECONDS),
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
             ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),
+            ("adjustments.approval_above_units", adjustments.approval_above_units, 0, UNITS_MOST),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
             ("decisions.sample_percent", u64::from(decisions.sample_percent), 0, 100),
             ("decisions.refusals_max", wide(decisions.refusals_max), 0, 1_000_000),

@@ -46,6 +46,8 @@ pub struct Settings {
     pub reconciliation: ReconciliationSettings,
     /// Plans, limits and tenants.
     pub policy: PolicySettings,
+    /// Corrections that finance posts.
+    pub adjustments: AdjustmentSettings,
     /// How busy the installation is.
     pub load: LoadSettings,
     /// Which decisions are kept, to be explained.
@@ -244,6 +246,14 @@ pub enum WithoutLimit {
     Deny,
     /// It is admitted and booked.
     Unlimited,
+}
+
+/// `[adjustments]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdjustmentSettings {
+    /// By how many units of a meter an adjustment may correct at most without the approval of another person.
+    pub approval_above_units: u64,
 }
 
 /// `[load]`.

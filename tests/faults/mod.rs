@@ -17,6 +17,7 @@ mod late_attempt;
 mod lost_in_a_call;
 mod lost_memory;
 mod old_keys;
+mod rebuild;
 mod reconciliation;
 mod replay;
 mod safety_tail;

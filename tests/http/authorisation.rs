@@ -13,13 +13,13 @@ fn may(role: &str, bound: bool, method: &str, path: &str) -> bool {
     let gate = gate || path.starts_with("/v1/ratelimit/") || path.starts_with("/v1/decisions/");
     let own = path.starts_with("/v1/tenants/");
     let report = path.starts_with("/v1/reports/");
-    let bills = path.starts_with("/v1/reconciliations");
-    let admin = path.starts_with("/v1/admin/") || bills;
+    let books = path.starts_with("/v1/reconciliations") || path.starts_with("/v1/adjustments");
+    let admin = path.starts_with("/v1/admin/") || books;
     let asks = own && !read;
     assert!(gate || own || report || admin, "no rule says who may call {path}");
     match (role, bound) {
         ("admin", _) => true,
-        ("finance", false) => read || bills || path.starts_with("/v1/admin/grants"),
+        ("finance", false) => read || books || path.starts_with("/v1/admin/grants"),
         ("finance", true) => read && !admin,
         ("service", _) => gate || own && !asks,
         ("tenant", _) => own,

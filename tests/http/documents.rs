@@ -53,10 +53,9 @@ async fn what_is_not_served_is_404_and_a_wrong_method_405() {
     let app = spawn_app().await;
     for (method, path) in [
         (Method::POST, "/v1/ratelimit/forget"),
-        (Method::POST, "/v1/adjustments"),
-        (Method::POST, "/v1/adjustments"),
+        (Method::POST, "/v1/adjustments/a/book"),
         (Method::GET, "/v1/tenants/acme/statements"),
-        (Method::GET, "/v1/reports/adjustments"),
+        (Method::GET, "/v1/reports/breakage"),
         (Method::GET, "/v1/reservations/a/b/c"),
         (Method::GET, "/v1/admin/plans/"),
         (Method::GET, "/%76%31/admin/plans"),

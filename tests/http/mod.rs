@@ -1,5 +1,6 @@
 //! The API from outside, as its callers meet it: a running service, real servers behind it.
 
+mod adjustments;
 mod admin;
 mod anonymous;
 mod audit;

@@ -15,4 +15,4 @@ mod restore;
 mod retention;
 mod rollover;
 mod rollover_terms;
-mod statements;
+pub mod statements;

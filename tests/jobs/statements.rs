@@ -12,17 +12,17 @@ use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
 const GRACE: Duration = Duration::from_secs(3600);
-const ISSUED: &str = "SELECT number, corrects, to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM') AS month, \
+pub const ISSUED: &str = "SELECT number, corrects, to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM') AS month, \
     total::float8 AS total FROM statements WHERE tenant = 'acme' ORDER BY number";
 const MONEY: &str = "SELECT meter, credit, debit, amount::float8 AS a, class, to_char(happened_at AT TIME ZONE 'UTC', 'MM-DD HH24:MI') AS at \
     FROM entries WHERE meter LIKE 'money:%' ORDER BY happened_at, amount";
 
-fn per_page(unit: &str) -> Value {
+pub fn per_page(unit: &str) -> Value {
     price(json!({ "model": "per_unit", "unit": unit }))
 }
 
 /// A tenant with these prices, in the middle of March, where no job runs by itself.
-async fn in_march(prices: Value) -> TestApp {
+pub async fn in_march(prices: Value) -> TestApp {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.without_limits().await;
     app.define("plans/plan", json!({ "prices": prices })).await;
@@ -30,7 +30,7 @@ async fn in_march(prices: Value) -> TestApp {
 }
 
 /// Closes and bills what is due.
-async fn run(app: &TestApp) -> Issued {
+pub async fn run(app: &TestApp) -> Issued {
     app.drained().await;
     while app.app().operations.periods.close(Manner::default(), GRACE).await.unwrap().closed > 0 {}
     let issued = app.app().operations.statements.issue(Manner::default(), GRACE).await.unwrap();
@@ -38,11 +38,11 @@ async fn run(app: &TestApp) -> Issued {
     issued
 }
 
-async fn statement(app: &TestApp, number: u64) -> Value {
+pub async fn statement(app: &TestApp, number: u64) -> Value {
     app.get(&format!("/v1/tenants/acme/statements/{number}")).await.expect(200).body
 }
 
-async fn faults(app: &TestApp) -> Vec<String> {
+pub async fn faults(app: &TestApp) -> Vec<String> {
     let report = verify(&app.app().ledger, VerifyOptions::default()).await.unwrap();
     let faulty = report.checks.iter().filter(|check| !check.faults.is_empty());
     faulty.map(|check| format!("{}: {:?}", check.name, check.faults)).collect()

@@ -200,14 +200,39 @@ fn late_use_is_added_to_the_period_in_which_it_belongs(
     #[case] consumed: &str,
     #[case] overage: &str,
 ) {
-    let late = LateUse { consumed: amount("4"), unused: amount(unused) };
+    let late = LateUse { consumed: amount("4"), unused: amount(unused), ..LateUse::default() };
     let was = Used { consumed: amount(before), overage: Amount::ZERO };
     assert_eq!(late.added_to(was), Used { consumed: amount(consumed), overage: amount(overage) });
 }
 
+#[rstest::rstest]
+#[case::less_was_overage_first("10", "4", "-3", "7", "1")]
+#[case::and_then_within_the_quota("10", "4", "-6", "4", "0")]
+#[case::more_was_unused_first("10", "0", "5", "15", "3")]
+#[case::it_makes_up_for_what_came_late("10", "0", "-8", "6", "0")]
+fn what_is_adjusted_counts_in_the_period_that_it_corrects(
+    #[case] before: &str,
+    #[case] overage: &str,
+    #[case] adjusted: &str,
+    #[case] consumed_then: &str,
+    #[case] overage_then: &str,
+) {
+    let unused = if overage == "0" { amount("2") } else { Amount::ZERO };
+    let consumed = if adjusted == "-8" { amount("4") } else { Amount::ZERO };
+    let late = LateUse { consumed, adjusted: adjusted.parse().unwrap(), unused };
+    let was = Used { consumed: amount(before), overage: amount(overage) };
+    let is = Used { consumed: amount(consumed_then), overage: amount(overage_then) };
+    assert_eq!(late.added_to(was), is);
+    assert_eq!(
+        LateUse { consumed: Amount::ZERO, ..late }.taken_from(was),
+        was,
+        "its own period has none of it"
+    );
+}
+
 #[test]
 fn late_use_is_taken_from_the_period_in_which_it_is_booked() {
-    let late = LateUse { consumed: amount("4"), unused: Amount::ZERO };
+    let late = LateUse { consumed: amount("4"), ..LateUse::default() };
     let was = Used { consumed: amount("10"), overage: amount("3") };
     assert_eq!(late.taken_from(was), Used { consumed: amount("6"), overage: Amount::ZERO });
 }

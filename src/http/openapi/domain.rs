@@ -28,6 +28,7 @@ use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::price::Price;
 use crate::domain::reservation::ReservationState;
+use crate::domain::signed_amount::SignedAmount;
 use crate::domain::tenant::{Override, TenantDocument};
 use crate::operations::answers::Cause;
 use crate::operations::requests::{Ack, Mode, Role};
@@ -99,6 +100,7 @@ schemas! {
     Prune: "Prune";
     ReservationState: "ReservationState";
     Role: "Role";
+    SignedAmount: "SignedAmount";
     StoredPlan: "StoredPlan";
     StoredTenant: "StoredTenant";
     SubjectId: "SubjectId";

@@ -51,7 +51,11 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "status" if pattern.ends_with("/deliveries") => {
             text().enum_values(Some(DeliveryState::ALL.map(DeliveryState::as_str))).into()
         }
+        "status" if pattern.ends_with("/adjustments") => {
+            text().enum_values(Some(["pending", "approved", "booked", "declined"])).into()
+        }
         "status" => ReservationState::schema(),
+        "effect" => text().enum_values(Some(["usage", "allowance"])).into(),
         "reservation" | "delivery" => uuid(),
         "number" => {
             let number = ObjectBuilder::new().schema_type(Type::Integer);
@@ -99,9 +103,8 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" | "webhooks" => {
-            uuid()
-        }
+        "reservations" | "reconciliations" | "grants" | "decisions" | "upgrade-requests" | "webhooks"
+        | "adjustments" => uuid(),
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),

@@ -361,7 +361,7 @@ impl From<UsageFigures> for UsageRow {
             count: number(row.count),
             excess: row.excess.normalize().to_string(),
             late: row.late.normalize().to_string(),
-            corrections: "0".into(),
+            corrections: row.corrections.normalize().to_string(),
         }
     }
 }

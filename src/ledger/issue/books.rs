@@ -158,7 +158,9 @@ impl Books {
         for part in self.of_periods.get(&key).into_iter().flatten() {
             if part.booked_in.0 <= due.period.start_ms {
                 let sum = late_use.entry(part.meter.clone()).or_default();
-                sum.consumed = sum.consumed.plus(late(part).consumed);
+                let part_of_it = late(part);
+                sum.consumed = sum.consumed.plus(part_of_it.consumed);
+                sum.adjusted += part_of_it.adjusted;
                 sum.unused = Amount::from_decimal(part.unused).unwrap_or_default();
             }
         }

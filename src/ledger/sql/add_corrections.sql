@@ -1,3 +1,5 @@
-INSERT INTO corrections AS c (tenant, meter, period_start, booked_in, consumed)
-SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::numeric[])
-ON CONFLICT (tenant, booked_in, meter, period_start) DO UPDATE SET consumed = c.consumed + excluded.consumed
+INSERT INTO corrections AS c (tenant, meter, period_start, booked_in, consumed, adjusted)
+SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::numeric[], $6::numeric[])
+ON CONFLICT (tenant, booked_in, meter, period_start) DO UPDATE SET
+    consumed = c.consumed + excluded.consumed,
+    adjusted = c.adjusted + excluded.adjusted

@@ -1,8 +1,8 @@
 -- The figures of the periods that are not closed yet, and whether one has to wait: for calls that were taken while
 -- the gate was away, for grants that are not settled, or for the period before, from which holds and unused quota
--- come. What was consumed of those holds has burnt nothing of this period; what it repaid has.
+-- come. What was consumed of those holds, or adjusted, has burnt nothing of this period; what it repaid has.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
-    b.consumed + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
+    b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
     coalesce(q.min_rollover, 0) AS min_rollover, coalesce(q.reroll, false) AS reroll,
     coalesce(q.rollover_periods, 1::smallint) AS rollover_periods, k.keeps,

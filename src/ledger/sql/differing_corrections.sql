@@ -1,15 +1,23 @@
--- Sums of corrections beside their entries, for periods in which all are summed up: older versions did not.
+-- Sums of corrections beside their entries, for periods in which all are summed up: older versions did not. What
+-- adjustments correct is apart.
 SELECT concat_ws(' ', 'corrections in', tenant, meter, booked_in AT TIME ZONE 'UTC') AS what,
-    concat('are ', coalesce(c.consumed, 0), ', by entries ', coalesce(e.consumed, 0)) AS detail
+    concat(
+        'are ', coalesce(c.consumed, 0), ' and ', coalesce(c.adjusted, 0), ' adjusted',
+        ', by entries ', coalesce(e.consumed, 0), ' and ', coalesce(e.adjusted, 0)
+    ) AS detail
 FROM (
-    SELECT tenant, meter, booked_in, sum(consumed) AS consumed FROM corrections WHERE tenant = ANY($1) GROUP BY 1, 2, 3
+    SELECT tenant, meter, booked_in, sum(consumed) AS consumed, sum(adjusted) AS adjusted
+    FROM corrections WHERE tenant = ANY($1) GROUP BY 1, 2, 3
 ) c
 FULL JOIN (
-    SELECT tenant, meter, period_start AS booked_in, sum(amount) AS consumed
+    SELECT tenant, meter, period_start AS booked_in,
+        sum(amount) FILTER (WHERE credit = 'available') AS consumed,
+        sum(CASE WHEN credit = 'adjusted' THEN amount ELSE -amount END) FILTER (WHERE credit <> 'available') AS adjusted
     FROM entries
-    WHERE tenant = ANY($1) AND class = 'correction' AND credit = 'available' AND debit = 'consumed'
+    WHERE tenant = ANY($1) AND class = 'correction'
+        AND ((credit = 'available' AND debit = 'consumed') OR 'adjusted' IN (credit, debit))
         AND booked_at >= (SELECT run_on FROM __diesel_schema_migrations WHERE version = '20261124120000')
     GROUP BY 1, 2, 3
 ) e USING (tenant, meter, booked_in)
-WHERE coalesce(c.consumed, 0) <> coalesce(e.consumed, 0)
+WHERE coalesce(c.consumed, 0) <> coalesce(e.consumed, 0) OR coalesce(c.adjusted, 0) <> coalesce(e.adjusted, 0)
 LIMIT $2

@@ -6,7 +6,7 @@ WITH said AS (
     CROSS JOIN LATERAL jsonb_each(s.document::jsonb -> 'used') u
     WHERE s.tenant = ANY($1) AND s.corrects IS NULL
 ), booked AS (
-    SELECT b.tenant, b.meter, b.period_start, b.consumed - c.consumed AS consumed,
+    SELECT b.tenant, b.meter, b.period_start, b.consumed - b.adjusted - c.consumed AS consumed,
         greatest(b.overage - coalesce(k.paid_by_next, 0) - c.consumed, 0) AS overage
     FROM statements s
     JOIN billing g USING (tenant)

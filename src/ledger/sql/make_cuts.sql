@@ -4,7 +4,7 @@ WITH due AS (
     RETURNING tenant, grant_id, is_end, meter, period_start
 )
 INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, is_settled)
-SELECT d.tenant, d.grant_id, d.is_end, d.meter, d.period_start, $3, $4, coalesce(b.consumed, 0),
+SELECT d.tenant, d.grant_id, d.is_end, d.meter, d.period_start, $3, $4, coalesce(b.consumed - b.adjusted, 0),
     coalesce(b.consumed_of_carried, 0), false
 FROM due d
 LEFT JOIN balances b USING (tenant, meter, period_start)

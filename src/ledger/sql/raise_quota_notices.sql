@@ -7,7 +7,7 @@ WITH page AS (
     ORDER BY tenant, meter
     LIMIT $4
 ), figures AS (
-    SELECT p.*, b.consumed, b.available + b.reserved + b.consumed AS allowance,
+    SELECT p.*, b.consumed - b.adjusted AS consumed, b.available + b.reserved + b.consumed - b.adjusted AS allowance,
         extract(epoch FROM $1 - p.period_start) AS passed_s, extract(epoch FROM p.period_end - p.period_start) AS whole_s
     FROM page p
     JOIN balances b USING (tenant, meter, period_start)

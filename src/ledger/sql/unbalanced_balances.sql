@@ -7,7 +7,7 @@ FROM (
         available + reserved + consumed + lapsed + voided + rolled_out + carried_out + repaid AS places
     FROM balances WHERE tenant = ANY($1)
 ) b
-WHERE sources <> places OR consumed < 0 OR (reserved < 0 AND reserved + (
+WHERE sources <> places OR consumed < adjusted OR (reserved < 0 AND reserved + (
     SELECT coalesce(sum(e.reserved), 0) FROM balances e
     WHERE e.tenant = b.tenant AND e.meter = b.meter AND e.period_start < b.period_start
 ) < 0)

@@ -14,7 +14,8 @@ FROM (
             sum(u.consumed)::numeric(28, 9) AS consumed,
             sum(u.count)::bigint AS count,
             sum(u.excess)::numeric(28, 9) AS excess,
-            sum(u.late)::numeric(28, 9) AS late
+            sum(u.late)::numeric(28, 9) AS late,
+            sum(u.corrections)::numeric(28, 9) AS corrections
         FROM usage_hourly u
         LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject
         LEFT JOIN tenants t ON t.id = u.tenant

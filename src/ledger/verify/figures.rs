@@ -8,7 +8,8 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use super::part::Part;
 use super::{Check, FAULTS_MAX, Fault};
 use crate::ledger::schema::{
-    balances, corrections, cursors, entries, grants, period_closures, quota_periods, statements, usage_hourly,
+    adjustments, balances, corrections, cursors, entries, grants, period_closures, quota_periods, statements,
+    usage_hourly,
 };
 use crate::ledger::{LedgerError, number};
 
@@ -20,36 +21,16 @@ pub(super) async fn check(
 ) -> Result<Vec<Check>, LedgerError> {
     let tenants = &part.tenants;
     if rebuild {
-        let balances = sql_query(include_str!("../sql/shadow_balances.sql"));
-        let usage = sql_query(include_str!("../sql/shadow_usage.sql"));
-        for shadow in [balances, usage] {
-            shadow.bind::<Array<Text>, _>(tenants).execute(connection).await?;
-        }
+        make_shadows(connection, tenants).await?;
     }
-    let booked =
-        entries::table.filter(entries::tenant.eq_any(tenants)).count().get_result(connection).await?;
-    let stand =
-        balances::table.filter(balances::tenant.eq_any(tenants)).count().get_result(connection).await?;
-    let used = usage_hourly::table
-        .filter(usage_hourly::tenant.eq_any(tenants))
-        .count()
-        .get_result(connection)
-        .await?;
-    let opened = quota_periods::table
-        .filter(quota_periods::tenant.eq_any(tenants))
-        .count()
-        .get_result(connection)
-        .await?;
-    let granted = grants::table.filter(grants::tenant.eq_any(tenants)).count().get_result(connection).await?;
-    let closed = period_closures::table
-        .filter(period_closures::tenant.eq_any(tenants))
-        .count()
-        .get_result(connection)
-        .await?;
-    let late =
-        corrections::table.filter(corrections::tenant.eq_any(tenants)).count().get_result(connection).await?;
-    let issued =
-        statements::table.filter(statements::tenant.eq_any(tenants)).count().get_result(connection).await?;
+    macro_rules! count {
+        ($table:ident) => {
+            $table::table.filter($table::tenant.eq_any(tenants)).count().get_result(connection).await?
+        };
+    }
+    let (booked, stand, used) = (count!(entries), count!(balances), count!(usage_hourly));
+    let (opened, granted, closed) = (count!(quota_periods), count!(grants), count!(period_closures));
+    let (late, posted, issued) = (count!(corrections), count!(adjustments), count!(statements));
     let checks = [
         ("entries are sane", booked, sql_query(include_str!("../sql/unsound_entries.sql"))),
         ("the identity holds", stand, sql_query(include_str!("../sql/unbalanced_balances.sql"))),
@@ -70,6 +51,11 @@ pub(super) async fn check(
             late,
             sql_query(include_str!("../sql/differing_corrections.sql")),
         ),
+        (
+            "adjustments were booked once",
+            posted,
+            sql_query(include_str!("../sql/adjustments_not_booked_once.sql")),
+        ),
         ("statements say what was used", issued, sql_query(include_str!("../sql/differing_statements.sql"))),
     ];
     let mut done = Vec::new();
@@ -79,6 +65,20 @@ pub(super) async fn check(
         done.push(Check { checked: number::unsigned(checked)?, faults, ..Check::of(name) });
     }
     Ok(done)
+}
+
+/// Computes the derived tables of these tenants from their entries, into tables that hide the views of the same names
+/// until the transaction ends.
+pub(super) async fn make_shadows(
+    connection: &mut AsyncPgConnection,
+    tenants: &[String],
+) -> Result<(), LedgerError> {
+    let balances = sql_query(include_str!("../sql/shadow_balances.sql"));
+    let usage = sql_query(include_str!("../sql/shadow_usage.sql"));
+    for shadow in [balances, usage] {
+        shadow.bind::<Array<Text>, _>(tenants).execute(connection).await?;
+    }
+    Ok(())
 }
 
 /// Compares the cursors with what is booked.

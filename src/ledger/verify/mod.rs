@@ -6,12 +6,15 @@
 mod chains;
 mod figures;
 mod part;
+mod rebuild;
 mod reservations;
 mod statements;
 
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
+
+pub use self::rebuild::{Rebuilt, rebuild};
 
 use self::part::Part;
 use super::{Ledger, LedgerError};

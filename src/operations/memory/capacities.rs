@@ -59,7 +59,7 @@ impl Memory {
     }
 
     /// Sends every capacity that the gate lacks, a few tenants at once. Returns how many it has now.
-    pub(in crate::operations) async fn send_untold_capacities(&self) -> Answer<u64> {
+    pub async fn send_untold_capacities(&self) -> Answer<u64> {
         const PAGE: usize = 500;
         let (mut told, mut after) = (0, None);
         loop {

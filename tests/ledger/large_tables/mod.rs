@@ -7,6 +7,7 @@ mod rows;
 use std::collections::BTreeSet;
 use std::fs;
 
+use tollgate::domain::adjustment::AdjustmentId;
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{IdempotencyKey, OutboxId, ReservationId, TenantId};
@@ -18,10 +19,10 @@ use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::domain::webhook::{DeliveryState, WebhookId};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter, EntryFilter,
-    EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter,
-    ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UpgradeFilter, UsageQuery,
-    ViolationFilter,
+    AdjustmentFilter, AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter,
+    EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter,
+    ReconciliationFilter, ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery,
+    UpgradeFilter, UsageQuery, ViolationFilter,
 };
 use uuid::Uuid;
 
@@ -69,6 +70,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "ending_grants",
             "repeats_ended",
             "request_upgrade",
+            "post_adjustment",
+            "decide_adjustment",
             "decide_upgrade",
             "push_load",
             "create_webhook",
@@ -79,6 +82,9 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
     (
         "a job works through many, page by page",
         &[
+            "adjustments_to_carry_out",
+            "note_adjustment_grant",
+            "note_adjusted",
             "due_upgrades",
             "note_upgraded",
             "included_of",
@@ -297,7 +303,14 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("damages", ledger.damages()).await;
     plans.of("gaps", ledger.gaps(10)).await;
     plans.of("lost_units", ledger.lost_units()).await;
-    let upgrade = UpgradeId::of(&acme, &IdempotencyKey::parse("none").unwrap());
+    let none = IdempotencyKey::parse("none").unwrap();
+    plans.of("adjustment", ledger.adjustment(AdjustmentId::of(&acme, &none))).await;
+    plans.of("is_operation", ledger.is_operation(&acme, Uuid::nil())).await;
+    let of_acme = AdjustmentFilter { tenant: Some(acme.clone()), ..AdjustmentFilter::default() };
+    for filter in [AdjustmentFilter::default(), of_acme] {
+        plans.of("list_adjustments", ledger.list_adjustments(&filter, None, 50)).await;
+    }
+    let upgrade = UpgradeId::of(&acme, &none);
     plans.of("pushed_loads", ledger.pushed_loads()).await;
     plans.of("estimates_learned_at", ledger.estimates_learned_at()).await;
     plans.of("learned_estimates", ledger.learned_estimates(None)).await;
@@ -526,7 +539,9 @@ fn named(walked: &BTreeSet<&'static str>) -> BTreeSet<String> {
 }
 
 fn functions_of_the_ledger() -> BTreeSet<String> {
-    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger")).unwrap();
+    let ledger = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger");
+    let folders = [ledger.to_owned(), format!("{ledger}/adjustments")];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
     let sources: Vec<_> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
     let lines = sources.iter().flat_map(|source| source.lines());

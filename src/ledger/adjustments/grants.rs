@@ -1,0 +1,121 @@
+//! The grants through which adjustments of the allowance work: noted before they are made or voided, so that a run that
+//! breaks off is taken up where it ended.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+use futures::FutureExt;
+
+use super::{Row, StoredAdjustment};
+use crate::domain::adjustment::{AdjustmentId, AdjustmentState};
+use crate::domain::grant::GrantId;
+use crate::domain::ids::TenantId;
+use crate::domain::signed_amount::SignedAmount;
+use crate::ledger::schema::{adjustment_grants, adjustments};
+use crate::ledger::{BEGIN, Ledger, LedgerError, instant, number};
+
+/// A grant that an adjustment makes or voids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdjustmentGrant {
+    /// Its place among the adjustment's, from 0.
+    pub place: i16,
+    /// Its id.
+    pub id: GrantId,
+    /// Whether it is voided, not made.
+    pub is_voided: bool,
+}
+
+impl Ledger {
+    /// The grants of these adjustments, each in order.
+    pub(super) async fn grants_of(
+        &self,
+        of: &[(TenantId, AdjustmentId)],
+    ) -> Result<HashMap<AdjustmentId, Vec<AdjustmentGrant>>, LedgerError> {
+        let mut found: HashMap<AdjustmentId, Vec<AdjustmentGrant>> = HashMap::new();
+        if of.is_empty() {
+            return Ok(found);
+        }
+        let query = || {
+            adjustment_grants::table
+                .filter(adjustment_grants::tenant.eq_any(of.iter().map(|(tenant, _)| tenant)))
+                .filter(adjustment_grants::adjustment.eq_any(of.iter().map(|(_, id)| id.uuid())))
+                .order((adjustment_grants::adjustment, adjustment_grants::place))
+                .select((
+                    adjustment_grants::adjustment,
+                    adjustment_grants::place,
+                    adjustment_grants::grant_id,
+                    adjustment_grants::is_voided,
+                ))
+        };
+        let rows: Vec<(uuid::Uuid, i16, uuid::Uuid, bool)> = self.load(query).await?;
+        for (adjustment, place, grant, is_voided) in rows {
+            let of_it = found.entry(AdjustmentId::from_uuid(adjustment)).or_default();
+            of_it.push(AdjustmentGrant { place, id: GrantId::from_uuid(grant), is_voided });
+        }
+        Ok(found)
+    }
+
+    /// Notes the next grant of an adjustment, and returns all of them. Where another run was faster, its note stays.
+    pub async fn note_adjustment_grant(
+        &self,
+        stored: &StoredAdjustment,
+        grant: AdjustmentGrant,
+    ) -> Result<Vec<AdjustmentGrant>, LedgerError> {
+        let values = (
+            adjustment_grants::tenant.eq(stored.terms.tenant.clone()),
+            adjustment_grants::adjustment.eq(stored.id.uuid()),
+            adjustment_grants::place.eq(grant.place),
+            adjustment_grants::grant_id.eq(grant.id.uuid()),
+            adjustment_grants::is_voided.eq(grant.is_voided),
+        );
+        let note = diesel::insert_into(adjustment_grants::table).values(values).on_conflict_do_nothing();
+        self.execute(note).await?;
+        Ok(self
+            .grants_of(&[(stored.terms.tenant.clone(), stored.id)])
+            .await?
+            .remove(&stored.id)
+            .unwrap_or_default())
+    }
+
+    /// Notes that an approved adjustment is in the books with this amount, or, without one, that it cannot be.
+    pub async fn note_adjusted(
+        &self,
+        id: AdjustmentId,
+        booked: Option<SignedAmount>,
+        now_ms: i64,
+    ) -> Result<(), LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        self.transact(BEGIN, move |connection| {
+            async move {
+                let state = booked.map_or(AdjustmentState::Declined, |_| AdjustmentState::Booked);
+                diesel::update(adjustments::table)
+                    .filter(adjustments::id.eq(id.uuid()))
+                    .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()))
+                    .set((
+                        adjustments::state.eq(state.as_str()),
+                        adjustments::booked_at.eq(booked.map(|_| now)),
+                        adjustments::booked_amount.eq(booked.map(SignedAmount::decimal)),
+                    ))
+                    .execute(connection)
+                    .await?;
+                Ok(())
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Adjustments that are approved and not booked, the earliest first.
+    pub async fn adjustments_to_carry_out(&self, limit: usize) -> Result<Vec<StoredAdjustment>, LedgerError> {
+        let query = || {
+            adjustments::table
+                .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()))
+                .order((adjustments::posted_at, adjustments::id))
+                .limit(number::limit(limit))
+                .select(Row::as_select())
+        };
+        let rows = self.load(query).await?;
+        self.with_grants(rows).await
+    }
+}

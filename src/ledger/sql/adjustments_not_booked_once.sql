@@ -1,0 +1,26 @@
+-- Adjustments of usage beside their entries, of which each has one once it is booked; and the grants of those of the
+-- allowance.
+SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
+    concat(
+        CASE WHEN a.state IS NULL THEN 'does not exist' ELSE concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0)) END,
+        ', by ', coalesce(e.entries, 0), ' entries ', coalesce(e.amount, 0)
+    ) AS detail
+FROM (SELECT * FROM adjustments WHERE tenant = ANY($1) AND effect = 'usage') a
+FULL JOIN (
+    SELECT tenant, operation_id AS id, meter, count(*) AS entries, min(period_start) AS booked_in, min(happened_at) AS happened_at,
+        sum(CASE WHEN credit = 'adjusted' THEN amount ELSE -amount END) AS amount
+    FROM entries
+    WHERE tenant = ANY($1) AND class = 'correction' AND 'adjusted' IN (credit, debit)
+    GROUP BY 1, 2, 3
+) e USING (tenant, id, meter)
+WHERE a.state IS NULL OR coalesce(a.booked_amount, 0) <> coalesce(e.amount, 0)
+    OR CASE WHEN a.state = 'booked' THEN
+        e.entries IS DISTINCT FROM 1 OR a.booked_amount <> a.amount OR a.booked_in <> e.booked_in OR a.happened_at <> e.happened_at
+    ELSE e.entries IS NOT NULL END
+UNION ALL
+SELECT concat_ws(' ', 'adjustment', a.id, 'of', a.tenant), concat('there is no grant ', n.grant_id)
+FROM adjustments a
+JOIN adjustment_grants n ON n.tenant = a.tenant AND n.adjustment = a.id
+LEFT JOIN grants g ON g.tenant = n.tenant AND g.id = n.grant_id
+WHERE a.tenant = ANY($1) AND a.state = 'booked' AND g.id IS NULL
+LIMIT $2

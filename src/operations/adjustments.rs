@@ -1,0 +1,395 @@
+//! Adjustments: corrections that finance posts, approved by another person where they are large.
+
+use std::sync::Arc;
+
+use rust_decimal::Decimal;
+
+use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
+use crate::domain::amount::Amount;
+use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
+use crate::domain::ids::IdempotencyKey;
+use crate::domain::instant::rfc3339;
+use crate::domain::period::WindowKind;
+use crate::domain::signed_amount::SignedAmount;
+use crate::ledger::{
+    AdjustmentGrant, CorrectedPeriod, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant,
+    Unbookable, Verdict,
+};
+use crate::operations::answers::{AdjustmentDetails, Rows};
+use crate::operations::core::Core;
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::grants::GrantVerbs;
+use crate::operations::memory::{Memory, quota_period};
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::AdjustmentsRequest;
+
+/// How many approved adjustments a run carries out at most.
+const PAGE: usize = 500;
+/// How many grants of a meter an adjustment looks at.
+const GRANTS_MAX: usize = 500;
+
+/// Posts, lists and decides adjustments.
+pub struct Adjustments {
+    core: Arc<Core>,
+    grants: GrantVerbs,
+    /// What is larger has to be approved.
+    approval_above: Amount,
+}
+
+impl Adjustments {
+    pub(super) fn new(core: Arc<Core>, memory: Arc<Memory>, approval_above: Amount) -> Self {
+        let grants = GrantVerbs::new(core.clone(), memory);
+        Self { core, grants, approval_above }
+    }
+
+    /// Posts an adjustment, once under its key. It is booked at once unless another person has to approve it.
+    ///
+    /// Errors: what it says cannot be booked.
+    pub async fn post(
+        &self,
+        key: &IdempotencyKey,
+        terms: AdjustmentTerms,
+        actor: &str,
+    ) -> Answer<AdjustmentDetails> {
+        let id = AdjustmentId::of(&terms.tenant, key);
+        if let Some(stored) = self.core.ledger.adjustment(id).await? {
+            return repeated(stored, &terms);
+        }
+        let entry = self.core.policy.tenant(&terms.tenant).await?;
+        self.check(&entry, &terms).await?;
+        let corrected = self.corrected(&entry, &terms);
+        let needs_approval = terms.amount.size() > self.approval_above;
+        let now_ms = self.core.clock.now_ms();
+        let new = NewAdjustment { id, terms: terms.clone(), corrected, needs_approval, now_ms };
+        match self.core.ledger.post_adjustment(new, actor).await? {
+            Posted::Now(stored) => self.carried_out(stored, actor).await,
+            Posted::Before(stored) => repeated(stored, &terms),
+            Posted::Refused(why) => Err(unbookable(&why)),
+        }
+    }
+
+    /// The adjustment with this id.
+    pub async fn get(&self, id: AdjustmentId) -> Answer<AdjustmentDetails> {
+        Ok(AdjustmentDetails { stored: self.known(id).await?, replayed: false })
+    }
+
+    /// Adjustments, newest first.
+    pub async fn list(&self, request: AdjustmentsRequest) -> Answer<Rows<AdjustmentDetails>> {
+        let AdjustmentsRequest { filter, page } = request;
+        let limit = page.rows_max();
+        let after = page.after.as_deref().map(place).transpose()?;
+        let rows = self.core.ledger.list_adjustments(&filter, after, limit + 1).await?;
+        let rows = Rows::page(rows, limit, |row| format!("{}:{}", row.posted_at_ms, row.id));
+        Ok(rows.map(|stored| AdjustmentDetails { stored, replayed: false }))
+    }
+
+    /// Approves an adjustment: it is booked. A repeat changes nothing.
+    ///
+    /// Errors: it was posted by the same key; it was declined; it cannot be booked any more.
+    pub async fn approve(&self, id: AdjustmentId, actor: &str) -> Answer<AdjustmentDetails> {
+        let decided = self.decide(id, true, actor).await?;
+        if decided.stored.state == AdjustmentState::Declined {
+            return Err(OperationError::AdjustmentDecided("declined"));
+        }
+        Ok(decided)
+    }
+
+    /// Declines an adjustment: it is never booked. A repeat changes nothing.
+    ///
+    /// Errors: it is approved.
+    pub async fn decline(&self, id: AdjustmentId, actor: &str) -> Answer<AdjustmentDetails> {
+        let decided = self.decide(id, false, actor).await?;
+        if decided.stored.state != AdjustmentState::Declined {
+            return Err(OperationError::AdjustmentDecided("approved"));
+        }
+        Ok(decided)
+    }
+
+    /// Carries out what is approved and could not be booked at once. Returns how many are booked now.
+    pub async fn follow(&self) -> Answer<u64> {
+        let mut done = 0;
+        for stored in self.core.ledger.adjustments_to_carry_out(PAGE).await? {
+            let actor = stored.decided_by.as_ref().unwrap_or(&stored.posted_by);
+            match self.carry_out(&stored, actor).await {
+                Ok(is_booked) => done += u64::from(is_booked),
+                Err(error) if error.is_server_away() => return Err(error),
+                Err(error) => {
+                    let item = format!("adjustment {} of tenant {}", stored.id, stored.terms.tenant);
+                    self.core.damage.pass_over(Work::Adjustment, &item, &error).await;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    async fn known(&self, id: AdjustmentId) -> Answer<StoredAdjustment> {
+        self.core.ledger.adjustment(id).await?.ok_or_else(no_such_adjustment)
+    }
+
+    async fn decide(&self, id: AdjustmentId, approves: bool, actor: &str) -> Answer<AdjustmentDetails> {
+        let found = self.known(id).await?;
+        let entry = self.core.policy.tenant(&found.terms.tenant).await?;
+        let corrected = self.corrected(&entry, &found.terms);
+        let now_ms = self.core.clock.now_ms();
+        let verdict = Verdict { approves, corrected, now_ms, actor: actor.to_owned() };
+        match self.core.ledger.decide_adjustment(id, verdict).await?.ok_or_else(no_such_adjustment)? {
+            Decided::Now(stored) => self.carried_out(stored, actor).await,
+            Decided::Before(stored) => Ok(AdjustmentDetails { stored, replayed: true }),
+            Decided::SamePerson => Err(OperationError::SamePerson),
+            Decided::Refused(why) => Err(unbookable(&why)),
+        }
+    }
+
+    /// Checks what does not depend on what is booked meanwhile.
+    async fn check(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> Answer<()> {
+        let mut faults = Vec::new();
+        let mut fault = |pointer: &str, message: String| faults.push(FieldError::new(pointer, message));
+        let policy = self.core.policy.current();
+        match policy.meter(&terms.meter) {
+            None => fault("/meter", format!("there is no meter {}", terms.meter)),
+            Some(meter) => match terms.amount.size().to_units(meter.decimals) {
+                Ok(_) if terms.amount.is_zero() => fault("/amount", "must not be zero".into()),
+                Ok(_) => {}
+                Err(error) => fault("/amount", error.to_string()),
+            },
+        }
+        if terms.happened_at_ms > self.core.gate_now_ms() {
+            fault("/happened_at", "must not be later than now".into());
+        }
+        if let Some(operation) = terms.corrects
+            && !self.core.ledger.is_operation(&terms.tenant, operation).await?
+        {
+            fault("/corrects", format!("{} has no such reservation, grant or adjustment", terms.tenant));
+        }
+        if !faults.is_empty() {
+            return Err(OperationError::Invalid(faults));
+        }
+        if terms.effect == AdjustmentEffect::Allowance {
+            self.check_allowance(entry, terms).await?;
+        }
+        Ok(())
+    }
+
+    async fn check_allowance(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> Answer<()> {
+        let tenant = &terms.tenant;
+        let Some(quota) = quota_period(entry, &terms.meter, self.core.gate_now_ms()) else {
+            let why =
+                format!("{tenant} has no quota of {}, so there is no allowance to correct", terms.meter);
+            return Err(OperationError::field("/meter", why));
+        };
+        if !terms.amount.is_negative() {
+            return Ok(());
+        }
+        let left: Decimal = self.voidable(terms).await?.iter().map(|(_, remaining)| *remaining).sum();
+        if terms.amount.size().decimal() <= left {
+            return Ok(());
+        }
+        let left = left.round_dp(u32::from(quota.decimals.count())).normalize();
+        Err(OperationError::field(
+            "/amount",
+            format!(
+                "{left} is left of the grants of {tenant}: what the plan includes is lowered by another plan"
+            ),
+        ))
+    }
+
+    /// The grants that count now, the one that burns last first, with what is left of each. What recurs is not among
+    /// them: to void it would end it for later periods too.
+    async fn voidable(&self, terms: &AdjustmentTerms) -> Answer<Vec<(StoredGrant, Decimal)>> {
+        let now_ms = self.core.gate_now_ms();
+        let mut left = self.core.ledger.grants_left(&terms.tenant, now_ms, GRANTS_MAX).await?;
+        let mut found = Vec::new();
+        for grant in left.remove(&terms.meter).unwrap_or_default().into_iter().rev() {
+            let stored = self.core.ledger.grant(grant.id).await?;
+            let once = stored.filter(|stored| stored.recurrence == Recurrence::None);
+            found.extend(once.map(|stored| (stored, grant.remaining)));
+        }
+        Ok(found)
+    }
+
+    fn corrected(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> Option<CorrectedPeriod> {
+        let at = |kind| entry.calendars.window(kind, terms.happened_at_ms);
+        (terms.effect == AdjustmentEffect::Usage).then(|| CorrectedPeriod {
+            period: at(WindowKind::Period),
+            hour_start_ms: at(WindowKind::Hour).start_ms,
+            gate_now_ms: self.core.gate_now_ms(),
+        })
+    }
+
+    /// The adjustment once what is approved of it is carried out. Where a server is away, the job does it later.
+    async fn carried_out(&self, stored: StoredAdjustment, actor: &str) -> Answer<AdjustmentDetails> {
+        if stored.state != AdjustmentState::Approved {
+            return Ok(AdjustmentDetails { stored, replayed: false });
+        }
+        match self.carry_out(&stored, actor).await {
+            Ok(_) => {}
+            Err(error @ OperationError::Invalid(_)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(tenant = %stored.terms.tenant, adjustment = %stored.id, %error, "it is booked later");
+            }
+        }
+        self.get(stored.id).await
+    }
+
+    /// Changes the allowance as is approved. Each step is noted before it is done and is safe to repeat, so that a run
+    /// may end anywhere. Returns whether all of it is booked.
+    async fn carry_out(&self, stored: &StoredAdjustment, actor: &str) -> Answer<bool> {
+        let done = match stored.terms.amount.is_negative() {
+            true => self.lower(stored, actor).await,
+            false => self.raise(stored, actor).await.map(Some),
+        };
+        let now_ms = self.core.clock.now_ms();
+        match done {
+            Ok(Some(booked)) => {
+                let booked = SignedAmount::from_decimal(booked);
+                self.core.ledger.note_adjusted(stored.id, Some(booked), now_ms).await?;
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) => {
+                // What cannot be granted never will be; of what is voided a part may be booked already.
+                if matches!(error, OperationError::Invalid(_)) && !stored.terms.amount.is_negative() {
+                    self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Grants the amount until the end of the open period.
+    async fn raise(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Decimal> {
+        let terms = &stored.terms;
+        let note = AdjustmentGrant { place: 0, id: stored.id.grant_at(0), is_voided: false };
+        self.core.ledger.note_adjustment_grant(stored, note).await?;
+        if self.core.ledger.grant(note.id).await?.is_none() {
+            let entry = self.core.policy.tenant(&terms.tenant).await?;
+            let period = entry.calendars.window(WindowKind::Period, self.core.gate_now_ms());
+            let grant = GrantTerms {
+                tenant: terms.tenant.clone(),
+                meter: terms.meter.clone(),
+                amount: terms.amount.size(),
+                kind: GrantKind::Promotional,
+                priority: Priority::default(),
+                effective_at_ms: None,
+                expires_at_ms: period.end_ms,
+                recurrence: Recurrence::None,
+                reason: reason(stored),
+            };
+            self.grants.make(note.id, grant, actor).await?;
+        }
+        Ok(terms.amount.decimal())
+    }
+
+    /// Voids grants against the burn order until their unburnt parts make up the amount, and grants again what the last
+    /// of them had beyond it. None where something of it can only be done later.
+    async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<Decimal>> {
+        let wanted = stored.terms.amount.size().decimal();
+        let mut noted = stored.grants.clone();
+        loop {
+            let (mut voided, mut last) = (Decimal::ZERO, None);
+            for note in &noted {
+                if !note.is_voided {
+                    let beyond =
+                        self.give_back(note.id, last.as_ref(), stored, voided - wanted, actor).await?;
+                    voided -= beyond;
+                    continue;
+                }
+                let Some(ended) = self.void(note.id, actor).await? else { return Ok(None) };
+                voided += ended.settled_amount.unwrap_or_default().decimal();
+                last = Some(ended);
+            }
+            let is_voided = voided < wanted;
+            let place = i16::try_from(noted.len()).unwrap_or(i16::MAX);
+            let next = if is_voided {
+                let is_new = |grant: &&(StoredGrant, Decimal)| noted.iter().all(|note| note.id != grant.0.id);
+                self.voidable(&stored.terms).await?.iter().find(is_new).map(|(grant, _)| grant.id)
+            } else {
+                (voided > wanted).then(|| stored.id.grant_at(place))
+            };
+            let Some(id) = next else { return Ok(Some(-voided)) };
+            let note = AdjustmentGrant { place, id, is_voided };
+            noted = self.core.ledger.note_adjustment_grant(stored, note).await?;
+        }
+    }
+
+    /// Ends a grant; none while what is unburnt of it is not booked.
+    async fn void(&self, id: GrantId, actor: &str) -> Answer<Option<StoredGrant>> {
+        match self.grants.void(id, actor).await {
+            Ok(_) | Err(OperationError::GrantEnded(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let ended = self.core.ledger.grant(id).await?;
+        Ok(ended.filter(|grant| grant.settled_at_ms.is_some()))
+    }
+
+    /// Grants again what was voided beyond the amount, on the terms of the grant that had it. Returns how much that is.
+    async fn give_back(
+        &self,
+        id: GrantId,
+        of: Option<&StoredGrant>,
+        stored: &StoredAdjustment,
+        beyond: Decimal,
+        actor: &str,
+    ) -> Answer<Decimal> {
+        if let Some(made) = self.core.ledger.grant(id).await? {
+            return Ok(made.amount.decimal());
+        }
+        let (Some(of), Ok(amount)) = (of, Amount::from_decimal(beyond)) else { return Ok(Decimal::ZERO) };
+        let terms = GrantTerms {
+            tenant: of.tenant.clone(),
+            meter: of.meter.clone(),
+            amount,
+            kind: of.kind,
+            priority: of.priority,
+            effective_at_ms: None,
+            expires_at_ms: of.expires_at_ms,
+            recurrence: Recurrence::None,
+            reason: reason(stored),
+        };
+        match self.grants.make(id, terms, actor).await {
+            // It would have expired by now.
+            Ok(_) | Err(OperationError::Invalid(_)) => Ok(beyond),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn reason(stored: &StoredAdjustment) -> String {
+    format!("adjustment {}: {}", stored.id, stored.terms.reason)
+}
+
+fn repeated(stored: StoredAdjustment, terms: &AdjustmentTerms) -> Answer<AdjustmentDetails> {
+    if stored.terms == *terms {
+        Ok(AdjustmentDetails { stored, replayed: true })
+    } else {
+        Err(OperationError::AdjustmentKeyReused(stored.id))
+    }
+}
+
+fn unbookable(why: &Unbookable) -> OperationError {
+    match why {
+        Unbookable::StillOpen(closes_ms) => OperationError::field(
+            "/happened_at",
+            format!(
+                "lies in a period that is not closed before {}: record more use as usage, or post the \
+                 adjustment then",
+                rfc3339(*closes_ms)
+            ),
+        ),
+        Unbookable::BelowZero(used) => OperationError::field(
+            "/amount",
+            format!("takes back more than the {used} that were used in that period"),
+        ),
+    }
+}
+
+fn no_such_adjustment() -> OperationError {
+    OperationError::NotFound("there is no such adjustment".into())
+}
+
+fn place(text: &str) -> Answer<(i64, AdjustmentId)> {
+    let (at, id) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
+    let at_ms = at.parse().map_err(|_| OperationError::bad_cursor())?;
+    Ok((at_ms, id.parse().map_err(|_| OperationError::bad_cursor())?))
+}
