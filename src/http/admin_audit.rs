@@ -15,9 +15,10 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 15] = [
+pub(super) const KINDS: [&str; 16] = [
     "ban",
     "cost_defaults",
+    "destructive_call",
     "gate/time",
     "grant",
     "job",
@@ -34,8 +35,8 @@ pub(super) const KINDS: [&str; 15] = [
 ];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 11] = [
-    "accept", "approve", "create", "decline", "delete", "discard", "put", "resolve", "revoke", "run", "void",
+pub(super) const ACTIONS: [&str; 12] = [
+    "accept", "approve", "create", "decline", "delete", "discard", "put", "refuse", "resolve", "revoke", "run", "void",
 ];
 
 /// A change in the audit log.
@@ -47,7 +48,8 @@ struct AuditRow {
     at: String,
     /// Who made it: the id of a key, or the operator's command.
     actor: String,
-    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard` or `resolve`.
+    /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard`, `resolve`, `run` or
+    /// `void`; `refuse`: what was called for was not done.
     #[schema(example = "put")]
     action: String,
     /// What kind of object was changed.

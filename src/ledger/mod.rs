@@ -25,6 +25,7 @@ pub mod cursors;
 pub(crate) mod cuts;
 mod damages;
 pub mod decisions;
+mod destructive_calls;
 pub mod entries;
 pub mod epochs;
 mod error;

@@ -50,6 +50,8 @@ pub struct Settings {
     pub load: LoadSettings,
     /// Which decisions are kept, to be explained.
     pub decisions: DecisionSettings,
+    /// What administrators may do how often.
+    pub admin: AdminSettings,
     /// What is logged, and how.
     pub logs: LogSettings,
     #[serde(skip)]
@@ -263,6 +265,14 @@ pub struct DecisionSettings {
     pub tenants: Vec<String>,
     /// The most refusals of the last hour in memory.
     pub refusals_max: usize,
+}
+
+/// `[admin]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminSettings {
+    /// How many calls that destroy something a key may make in a minute, over all instances.
+    pub destructive_calls_per_minute: u32,
 }
 
 /// `[logs]`.

@@ -15,6 +15,7 @@ mod connections;
 mod counters;
 mod decision_log;
 mod decisions;
+mod destructive;
 mod documents;
 mod duplicates;
 mod edge;

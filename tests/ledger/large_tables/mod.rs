@@ -69,6 +69,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "request_upgrade",
             "decide_upgrade",
             "push_load",
+            "count_destructive_call",
         ],
     ),
     (
