@@ -36,7 +36,8 @@ pub(super) const KINDS: [&str; 16] = [
 
 /// What is done to them.
 pub(super) const ACTIONS: [&str; 12] = [
-    "accept", "approve", "create", "decline", "delete", "discard", "put", "refuse", "resolve", "revoke", "run", "void",
+    "accept", "approve", "create", "decline", "delete", "discard", "put", "refuse", "resolve", "revoke",
+    "run", "void",
 ];
 
 /// A change in the audit log.

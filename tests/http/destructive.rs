@@ -55,8 +55,9 @@ async fn a_minute_later_the_key_may_destroy_again_and_a_new_refusal_is_a_new_lin
     let (hasty, by_hasty) = app.make_named_key("admin").await;
     use_up(&hasty).await;
     hasty.delete(NO_METER).await.is_problem(429, "rate_limited");
-    let a_minute_later =
-        format!("UPDATE destructive_calls SET since = since - interval '1 minute' WHERE key_id = '{by_hasty}'");
+    let a_minute_later = format!(
+        "UPDATE destructive_calls SET since = since - interval '1 minute' WHERE key_id = '{by_hasty}'"
+    );
     as_owner(&app.database, &a_minute_later).await.unwrap();
     use_up(&hasty).await;
     hasty.delete(NO_METER).await.is_problem(429, "rate_limited");

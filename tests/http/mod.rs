@@ -1,6 +1,7 @@
 //! The API from outside, as its callers meet it: a running service, real servers behind it.
 
 mod admin;
+mod anomalies;
 mod anonymous;
 mod audit;
 mod authorisation;
