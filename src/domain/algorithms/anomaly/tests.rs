@@ -1,3 +1,9 @@
+#![allow(
+    clippy::float_arithmetic,
+    clippy::cast_possible_truncation,
+    reason = "made-up times, and a formula on fractions"
+)]
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -57,7 +63,6 @@ fn noisy(seed: u64, percent: i64, count: usize) -> Vec<i64> {
 /// Intervals of ten seconds on average by pure chance.
 fn by_chance(seed: u64, count: usize) -> Vec<i64> {
     let mut random = StdRng::seed_from_u64(seed);
-    #[allow(clippy::cast_possible_truncation, reason = "milliseconds of made-up times")]
     let interval = |_| (-10_000.0 * (1.0 - random.random::<f64>()).ln()) as i64;
     (0..count).map(interval).collect()
 }
