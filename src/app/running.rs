@@ -232,6 +232,7 @@ fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
         shutdown_timeout: Duration::from_millis(settings.http.shutdown_timeout_ms),
         max_connections: settings.http.max_connections,
         trusted_proxies: settings.http.trusted_proxies.clone(),
+        destructive_calls_per_minute: settings.admin.destructive_calls_per_minute,
         headers: HeaderOptions {
             rate_limit_trio: settings.http.ratelimit_headers_legacy,
             x_rate_limit_trio: settings.http.x_ratelimit_headers,

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::algorithms::{AlgorithmName, Definition, Parameters, calendar};
+use super::algorithms::{AlgorithmName, Definition, Parameters, anomaly, calendar};
 use super::amount::{Decimals, Units};
 use super::factor::Factor;
-use super::ids::{MeterId, OperationId};
+use super::ids::{LimitId, MeterId, OperationId};
 use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
 use super::limited::Limited;
 use super::load::LoadLevel;
@@ -60,6 +60,8 @@ pub enum Source {
     Quota(QuotaMode),
     /// The least time between calls of an operation.
     Interval(OperationInterval),
+    /// How often a subject of this limit calls, and where the limit comes from.
+    Anomaly(LimitId, Level),
 }
 
 /// The units that these amounts need of a counter with these lines and weights; where that overflows, more than any
@@ -87,7 +89,7 @@ impl Counter {
     pub fn quota_mode(&self) -> Option<QuotaMode> {
         match self.source {
             Source::Quota(mode) => Some(mode),
-            Source::Limit(..) | Source::Interval(_) => None,
+            Source::Limit(..) | Source::Interval(_) | Source::Anomaly(..) => None,
         }
     }
 
@@ -95,7 +97,7 @@ impl Counter {
     pub fn limit(&self) -> Option<&Limit> {
         match &self.source {
             Source::Limit(limit, _) => Some(limit),
-            Source::Quota(_) | Source::Interval(_) => None,
+            Source::Quota(_) | Source::Interval(_) | Source::Anomaly(..) => None,
         }
     }
 
@@ -112,12 +114,14 @@ impl Counter {
         }
     }
 
-    /// Its name in answers and reports: the limit's id, `quota:` and the meter, or `interval:` and the operation.
+    /// Its name in answers and reports: the limit's id, `quota:` and the meter, `interval:` and the operation, or
+    /// `anomaly:` and the limit's id.
     pub fn name(&self) -> String {
         match &self.source {
             Source::Limit(limit, _) => limit.id.to_string(),
             Source::Quota(_) => format!("quota:{}", self.meter),
             Source::Interval(of) => format!("interval:{}", of.operation),
+            Source::Anomaly(limit, _) => format!("anomaly:{limit}"),
         }
     }
 
@@ -126,10 +130,23 @@ impl Counter {
         matches!(self.source, Source::Interval(_))
     }
 
+    /// Whether it is how often a subject calls.
+    pub fn is_anomaly(&self) -> bool {
+        self.anomaly_of().is_some()
+    }
+
+    /// The limit whose subjects' calls it times; none for another counter.
+    pub fn anomaly_of(&self) -> Option<&LimitId> {
+        match &self.source {
+            Source::Anomaly(limit, _) => Some(limit),
+            Source::Limit(..) | Source::Quota(_) | Source::Interval(_) => None,
+        }
+    }
+
     /// Where its capacity comes from.
     pub fn level(&self) -> Level {
         match &self.source {
-            Source::Limit(_, level) => *level,
+            Source::Limit(_, level) | Source::Anomaly(_, level) => *level,
             Source::Quota(_) => Level::Plan,
             Source::Interval(_) => Level::Default,
         }
@@ -146,6 +163,7 @@ impl Counter {
             Source::Limit(limit, _) => limit.algorithm.span(),
             Source::Quota(_) => Span::Calendar(WindowKind::Period),
             Source::Interval(of) => of.interval.span(),
+            Source::Anomaly(..) => anomaly::SPAN,
         }
     }
 
@@ -155,6 +173,7 @@ impl Counter {
             Source::Limit(limit, _) => limit.algorithm.name(),
             Source::Quota(_) => AlgorithmName::Calendar,
             Source::Interval(_) => AlgorithmName::Interval,
+            Source::Anomaly(..) => AlgorithmName::Anomaly,
         };
         name.as_str()
     }
@@ -177,7 +196,7 @@ impl Counter {
     /// Whether work under it may be admitted without being counted first.
     pub fn allows_without_gate(&self) -> bool {
         let allows = |limit: &Limit| limit.on_gate_failure == OnGateFailure::Allow;
-        !self.kind.refuses() || self.is_interval() || self.limit().is_some_and(allows)
+        !self.kind.refuses() || self.is_interval() || self.is_anomaly() || self.limit().is_some_and(allows)
     }
 
     /// Its capacity for new work, as the load scales it.

@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::algorithms::concurrency::Counts;
 use super::algorithms::{Algorithm, AlgorithmName, EntriesMax, Fields, SpanSeconds, SubWindows};
 use super::amount::{Amount, Decimals};
+use super::anomaly::Anomaly;
 use super::factor::Factor;
 use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::limited::Limited;
+pub use super::percent::Percent;
 use super::period::WindowKind;
 use super::punishment::Punishment;
 use super::rollout::is_rolled_out;
-use super::whole_number::whole_number;
 
 /// The scope of a limit: whose use it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -195,35 +196,6 @@ impl TryFrom<String> for OnGateFailure {
     }
 }
 
-/// A whole percentage, 0 to 100.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(into = "u8")]
-pub struct Percent(u8);
-
-impl Percent {
-    /// The percentage, if it is 0 to 100.
-    pub fn new(percent: u8) -> Option<Self> {
-        (percent <= 100).then_some(Self(percent))
-    }
-
-    /// The number.
-    pub fn get(self) -> u8 {
-        self.0
-    }
-}
-
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        whole_number(deserializer, 0..=100).map(Self)
-    }
-}
-
-impl From<Percent> for u8 {
-    fn from(percent: Percent) -> u8 {
-        percent.0
-    }
-}
-
 /// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "LimitFields", into = "LimitFields")]
@@ -256,6 +228,8 @@ pub struct Limit {
     pub on_gate_failure: OnGateFailure,
     /// What it does to those whom it refuses again and again; absent: nothing.
     pub punishment: Option<Punishment>,
+    /// What it does to a subject that suddenly calls much more often; absent: nothing.
+    pub anomaly: Option<Anomaly>,
     /// The first instant at which it holds; absent: always.
     pub from: Option<Instant>,
     /// The first instant at which it no longer holds; absent: never.
@@ -348,6 +322,9 @@ pub(super) struct LimitFields {
     /// What it does to those whom it refuses again and again; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     punishment: Option<Punishment>,
+    /// What it does to a subject that suddenly calls much more often than it used to; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    anomaly: Option<Anomaly>,
     /// The first instant at which it holds; absent: always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<Instant>,
@@ -396,6 +373,7 @@ impl TryFrom<LimitFields> for Limit {
             near_percent: fields.near_percent,
             on_gate_failure: fields.on_gate_failure,
             punishment: fields.punishment,
+            anomaly: fields.anomaly,
             from: fields.from,
             until: fields.until,
             message: fields.message,
@@ -439,6 +417,7 @@ impl From<Limit> for LimitFields {
             near_percent: limit.near_percent,
             on_gate_failure: limit.on_gate_failure,
             punishment: limit.punishment,
+            anomaly: limit.anomaly,
             from: limit.from,
             until: limit.until,
             message: limit.message,

@@ -3,6 +3,7 @@
 pub mod adjustment;
 pub mod algorithms;
 pub mod amount;
+pub mod anomaly;
 pub mod ban;
 pub mod booking;
 pub mod boundary;
@@ -40,6 +41,7 @@ pub mod open_periods;
 pub mod operation;
 pub mod pace;
 pub mod parked;
+pub mod percent;
 pub mod period;
 pub mod plan;
 pub mod policy;

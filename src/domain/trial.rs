@@ -313,8 +313,9 @@ impl Trial {
     }
 
     fn resolved(&self, ask: &Ask<'_>, is_done: bool) -> Option<Resolved> {
-        let resolved = ask.resolve(&self.terms.then, &self.terms.calendars)?;
         let operation = ask.decision.operation.as_ref().filter(|_| !is_done);
+        let resolved = ask.resolve(&self.terms.then, &self.terms.calendars)?;
+        let resolved = if is_done { resolved } else { resolved.with_anomalies(operation).ok()? };
         let operation = operation.and_then(|id| self.terms.policy.operation(id));
         let Some(interval) = operation.and_then(|operation| operation.interval()) else {
             return Some(resolved);

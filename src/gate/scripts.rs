@@ -115,7 +115,7 @@ includes! {
     "read_conduct" "read_header" "read_light" "read_new_counters" "read_punishment" "read_record" "read_taking"
     "read_totals" "read_weights" "reads_zero" "record_values" "recorded_checks" "refusing_checks"
     "rejected_line" "release_holds" "reload_light" "remember_work" "resolving" "same_totals" "same_work"
-    "save_conduct" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
+    "save_conduct" "sequence_of" "settle_counter" "shadow_refusals" "square_root" "state_keys" "states" "store"
     "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change"
     "write_conduct" "write_counters" "write_light"
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::json;
-use super::auth::Caller;
+use super::auth::{self, Caller};
 use super::body::{JsonText, POLICY_BYTES_MAX};
 use super::json;
 use super::problem::Problem;
@@ -75,6 +75,9 @@ pub(super) async fn apply_policy(
 ) -> Result<HttpResponse, Problem> {
     let body: ApplyBody = json::typed(&body.0)?;
     let ApplyBody { policy, prune, dry_run, expected_digest } = body;
+    if !prune.is_empty() && !dry_run {
+        auth::count_destructive(&state, &caller.0, "POST /v1/admin/policy with `prune`").await?;
+    }
     let request = ApplyRequest { policy, prune, dry_run, expected_digest };
     let operations = state.operations.clone();
     let applied = state

@@ -13,7 +13,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, cut};
 use super::routes::{Access, Route};
 use super::source;
 use super::state::State;
@@ -111,8 +111,25 @@ pub(super) async fn authorise(
     if !route.access.admits(&principal) {
         return Err(Problem::new(Code::Forbidden, "This key's role does not allow this call."));
     }
+    if route.destroys {
+        count_destructive(state, &principal, &format!("{} {}", route.method, request.path())).await?;
+    }
     request.extensions_mut().insert(Caller(principal));
     Ok(())
+}
+
+/// Counts a call that destroys something; an error when its key has made too many. `asked` is what it calls for.
+pub(super) async fn count_destructive(
+    state: &State,
+    principal: &Principal,
+    asked: &str,
+) -> Result<(), Problem> {
+    let calls_max = state.options.destructive_calls_per_minute;
+    let asked = cut(asked.to_owned());
+    let counted = state.operations.keys.count_destructive(&principal.key_id, calls_max, &asked);
+    let Some(wait_ms) = state.read(counted).await? else { return Ok(()) };
+    let detail = format!("This key may make {calls_max} calls that destroy something in a minute.");
+    Err(Problem::new(Code::RateLimited, detail).retry_after_ms(wait_ms))
 }
 
 /// The principal of a key that only the ledger may know. The try is counted before the ledger is asked.

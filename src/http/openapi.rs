@@ -123,6 +123,13 @@ fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static
     if route.pattern.contains('{') || NAMES_OUTSIDE_PATH.contains(&route.pattern) {
         problems.push(("404", "`not_found`."));
     }
+    if route.destroys || route.pattern == "/v1/admin/policy" {
+        problems.retain(|(status, _)| *status != "429");
+        problems.push((
+            "429",
+            "`rate_limited`: too many keys that do not work, or too many calls of this key that destroy something.",
+        ));
+    }
     // Each event has a problem of its own.
     if route.access == Access::Gate && route.pattern != "/v1/events" {
         problems.retain(|(status, _)| *status != "429" && *status != "503");

@@ -320,7 +320,8 @@ impl Problem {
         problem.0.decision_id = Some(refusal.decision_id.to_string());
         problem.0.refused_by = refusal.refused_by.iter().map(RefusedBy::from).collect();
         problem.0.warnings = conduct_warnings(&refusal.limits).collect();
-        problem.0.limits = refusal.limits.iter().map(LimitAnswer::from).collect();
+        let in_headers = refusal.limits.iter().filter(|status| !status.counter.is_anomaly());
+        problem.0.limits = in_headers.map(LimitAnswer::from).collect();
         problem
     }
 

@@ -73,14 +73,21 @@ pub(super) struct Route {
     pub(super) pattern: &'static str,
     pub(super) access: Access,
     pub(super) surface: Surface,
+    /// Whether it destroys something: a key may call such routes only so often. A policy file that prunes does too; its
+    /// handler counts it, since only the body says so.
+    pub(super) destroys: bool,
 }
 
 const fn route(method: Method, pattern: &'static str, access: Access) -> Route {
-    Route { method, pattern, access, surface: Surface::Public }
+    Route { method, pattern, access, surface: Surface::Public, destroys: false }
+}
+
+const fn destroying(method: Method, pattern: &'static str, access: Access) -> Route {
+    Route { method, pattern, access, surface: Surface::Public, destroys: true }
 }
 
 const fn open(pattern: &'static str, surface: Surface) -> Route {
-    Route { method: Method::GET, pattern, access: Access::Open, surface }
+    Route { method: Method::GET, pattern, access: Access::Open, surface, destroys: false }
 }
 
 /// All routes, the busiest first. Nothing else is served.
@@ -130,50 +137,50 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
     route(Method::GET, "/v1/admin/tenants/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/tenants/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/tenants/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/tenants/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/plans", Access::AdminRead),
     route(Method::GET, "/v1/admin/plans/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/plans/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/plans/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/plans/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/meters", Access::AdminRead),
     route(Method::GET, "/v1/admin/meters/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/meters/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/meters/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/meters/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/operations", Access::AdminRead),
     route(Method::GET, "/v1/admin/operations/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/operations/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/operations/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/operations/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/cost_defaults", Access::AdminRead),
     route(Method::GET, "/v1/admin/cost_defaults/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/cost_defaults/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/cost_defaults/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/cost_defaults/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/limits", Access::AdminRead),
     route(Method::GET, "/v1/admin/limits/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/limits/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/limits/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/limits/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/bans", Access::AdminRead),
     route(Method::GET, "/v1/admin/bans/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/bans/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/bans/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/bans/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/violations", Access::AdminRead),
     route(Method::GET, "/v1/admin/overrides", Access::AdminRead),
     route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
-    route(Method::DELETE, "/v1/admin/overrides/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/overrides/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/grants", Access::AdminRead),
     route(Method::GET, "/v1/admin/grants/{id}", Access::AdminRead),
     route(Method::POST, "/v1/admin/grants", Access::Finance),
-    route(Method::POST, "/v1/admin/grants/{id}/void", Access::Finance),
+    destroying(Method::POST, "/v1/admin/grants/{id}/void", Access::Finance),
     route(Method::GET, "/v1/admin/upgrade-requests", Access::AdminRead),
     route(Method::POST, "/v1/admin/upgrade-requests/{id}/approve", Access::Admin),
     route(Method::POST, "/v1/admin/upgrade-requests/{id}/decline", Access::Admin),
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
     route(Method::POST, "/v1/admin/keys", Access::Admin),
-    route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/webhooks", Access::AdminRead),
     route(Method::POST, "/v1/admin/webhooks", Access::Admin),
     route(Method::GET, "/v1/admin/webhooks/{id}", Access::AdminRead),
-    route(Method::DELETE, "/v1/admin/webhooks/{id}", Access::Admin),
+    destroying(Method::DELETE, "/v1/admin/webhooks/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/webhooks/{id}/deliveries", Access::AdminRead),
     route(Method::POST, "/v1/admin/webhooks/{id}/deliveries/{delivery}/replay", Access::Admin),
     route(Method::GET, "/v1/admin/jobs", Access::AdminRead),
@@ -392,6 +399,14 @@ mod tests {
         let found = find(&Method::PATCH, "/v1/admin/plans/free", Surface::Public);
         assert_eq!(found, Found::OtherMethods("GET, HEAD, PUT, DELETE".into()));
         assert_eq!(find(&Method::GET, "/v1/nothing", Surface::Public), Found::Nothing);
+    }
+
+    #[test]
+    fn every_deletion_destroys_and_no_read_does() {
+        for route in ROUTES {
+            assert!(route.destroys || route.method != Method::DELETE, "{}", route.pattern);
+            assert!(!route.destroys || route.method != Method::GET, "{}", route.pattern);
+        }
     }
 
     fn principal(role: Role, bound: bool) -> Principal {

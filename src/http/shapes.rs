@@ -129,7 +129,7 @@ pub(super) struct SubjectAnswer {
 /// Something worth knowing that changes nothing.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(super) struct WarningAnswer {
-    /// `near_limit`, `over_limit`, `shadow_refused`, `violations`, `banned`, `excess`, `late`.
+    /// `near_limit`, `over_limit`, `shadow_refused`, `anomaly`, `violations`, `banned`, `excess`, `late`.
     pub(super) code: &'static str,
     /// The limit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]

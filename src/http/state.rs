@@ -52,6 +52,8 @@ pub struct HttpOptions {
     pub max_connections: usize,
     /// Networks of the proxies that say where a request came from.
     pub trusted_proxies: Vec<IpNet>,
+    /// How many calls that destroy something a key may make in a minute, over all instances.
+    pub destructive_calls_per_minute: u32,
     /// Older rate limit headers.
     pub headers: HeaderOptions,
     /// Called for every answered request.

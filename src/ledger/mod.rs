@@ -27,6 +27,7 @@ pub(crate) mod cuts;
 mod damages;
 pub mod decisions;
 mod deliveries;
+mod destructive_calls;
 pub mod entries;
 pub mod epochs;
 mod error;

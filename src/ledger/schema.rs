@@ -249,6 +249,14 @@ diesel::table! {
 }
 
 diesel::table! {
+    destructive_calls (key_id) {
+        key_id -> Text,
+        since -> Timestamptz,
+        calls -> Int8,
+    }
+}
+
+diesel::table! {
     due_cuts (tenant, grant_id, is_end) {
         partition -> Int2,
         tenant -> Text,
@@ -895,6 +903,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     cuts,
     damages,
     decisions,
+    destructive_calls,
     due_cuts,
     entries,
     epoch_ends,

@@ -182,6 +182,8 @@ pub enum Cause {
     Reserved,
     /// The last call, which was too short a time ago.
     Interval,
+    /// The last calls, which came much sooner than they used to.
+    Anomaly,
     /// A ban that the limit has placed.
     Banned,
 }
@@ -193,6 +195,7 @@ impl Cause {
             Self::Consumed => "consumed",
             Self::Reserved => "reserved",
             Self::Interval => "interval",
+            Self::Anomaly => "anomaly",
             Self::Banned => "banned",
         }
     }

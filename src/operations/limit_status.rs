@@ -111,6 +111,11 @@ impl LimitStatus {
             && used * 100 >= capacity * i128::from(self.counter.near_percent())
     }
 
+    /// Whether the last admitted call of whom it counts came much sooner than usual.
+    pub fn is_anomalous(&self) -> bool {
+        self.counter.is_anomaly() && self.consumed > Units::ZERO
+    }
+
     /// How long the ban lasts under which the call stands, or which it has placed, in ms.
     pub fn ban_left_ms(&self) -> Option<i64> {
         self.conduct.ban_ends_at_ms().map(|until_ms| until_ms.saturating_sub(self.as_of_ms).max(0))

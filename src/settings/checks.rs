@@ -43,7 +43,8 @@ impl Found<'_> {
 
     fn check_ranges(&mut self, settings: &Settings) {
         let Settings { http, redis, postgres, gate, writer, ledger, .. } = settings;
-        let Settings { reconciliation, adjustments, policy, decisions, webhooks, logs, .. } = settings;
+        let Settings { reconciliation, adjustments, policy, decisions, webhooks, admin, logs, .. } = settings;
+        let destructive_calls = u64::from(admin.destructive_calls_per_minute);
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
@@ -87,6 +88,7 @@ impl Found<'_> {
             ("decisions.sample_percent", u64::from(decisions.sample_percent), 0, 100),
             ("decisions.refusals_max", wide(decisions.refusals_max), 0, 1_000_000),
             ("webhooks.timeout_ms", webhooks.timeout_ms, 100, 60_000),
+            ("admin.destructive_calls_per_minute", destructive_calls, 1, 1_000_000),
             ("logs.admitted_percent", u64::from(logs.admitted_percent), 0, 100),
             ("logs.refusals_per_second", u64::from(logs.refusals_per_second), 0, 100_000),
         ] {

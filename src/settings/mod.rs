@@ -54,6 +54,8 @@ pub struct Settings {
     pub decisions: DecisionSettings,
     /// Which receivers of webhooks may be called.
     pub webhooks: WebhookSettings,
+    /// What administrators may do how often.
+    pub admin: AdminSettings,
     /// What is logged, and how.
     pub logs: LogSettings,
     #[serde(skip)]
@@ -286,6 +288,14 @@ pub struct WebhookSettings {
     pub allowed_networks: Vec<IpNet>,
     /// The longest that a receiver's answer may take, in milliseconds.
     pub timeout_ms: u64,
+}
+
+/// `[admin]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminSettings {
+    /// How many calls that destroy something a key may make in a minute, over all instances.
+    pub destructive_calls_per_minute: u32,
 }
 
 /// `[logs]`.

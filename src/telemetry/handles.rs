@@ -108,6 +108,30 @@ pub(super) fn shadow_refusals(registry: &mut Registry) -> ByLimit {
     ByLimit::new(registry, "limits_shadow_refused", help)
 }
 
+/// Calls that came much sooner than usual.
+pub(super) struct Anomalies {
+    pub(super) monitored: ByLimit,
+    pub(super) throttled: ByLimit,
+}
+
+impl Anomalies {
+    /// None yet.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        Self {
+            monitored: ByLimit::new(
+                registry,
+                "anomalies_monitored",
+                "Calls that came much sooner than usual and were admitted",
+            ),
+            throttled: ByLimit::new(
+                registry,
+                "anomalies_throttled",
+                "Calls that came much sooner than usual and were refused",
+            ),
+        }
+    }
+}
+
 /// What limits with a punishment have counted and done.
 pub(super) struct Punishments {
     pub(super) violations: ByLimit,

@@ -32,6 +32,7 @@ struct Handles {
     refusals: Refusals,
     shadow_refusals: ByLimit,
     punishments: Punishments,
+    anomalies: Anomalies,
     gate_calls: Cells<Script, Histogram>,
     http_requests: Requests,
     booking: Booking,
@@ -109,6 +110,7 @@ impl Metrics {
             refusals: refusals(&mut registry),
             shadow_refusals: shadow_refusals(&mut registry),
             punishments: Punishments::new(&mut registry),
+            anomalies: Anomalies::new(&mut registry),
             gate_calls: histograms(
                 &mut registry,
                 "gate_call",
@@ -198,6 +200,16 @@ impl Metrics {
             (true, false) => violations.count(limit),
             (false, _) => under_ban.count(limit),
         }
+    }
+
+    /// Counts a call that came much sooner than usual under a limit of this id, and was admitted.
+    pub fn anomaly_monitored(&self, limit: &str) {
+        self.0.anomalies.monitored.count(limit);
+    }
+
+    /// Counts one that was refused.
+    pub fn anomaly_throttled(&self, limit: &str) {
+        self.0.anomalies.throttled.count(limit);
     }
 
     /// Counts violations that were not summed up for the ledger.

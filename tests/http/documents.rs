@@ -154,7 +154,7 @@ async fn the_contract_bounds_lists_marks_times_and_names_every_word() {
     assert_eq!(refused["properties"]["next_hold_ends_at"]["format"], "date-time");
     let words = |name: &str| &schemas[name]["enum"];
     assert_eq!(refused["properties"]["cause"]["$ref"], "#/components/schemas/Cause");
-    assert_eq!(words("Cause"), &json!(["consumed", "reserved", "interval", "banned"]));
+    assert_eq!(words("Cause"), &json!(["consumed", "reserved", "interval", "anomaly", "banned"]));
     let answer = &schemas["ReservationAnswer"]["properties"];
     assert_eq!(answer["status"]["$ref"], "#/components/schemas/ReservationState");
     assert_eq!(words("ReservationState"), &json!(["reserved", "consumed", "released", "expired"]));

@@ -2,6 +2,7 @@
 
 mod adjustments;
 mod admin;
+mod anomalies;
 mod anonymous;
 mod audit;
 mod authorisation;
@@ -16,6 +17,7 @@ mod connections;
 mod counters;
 mod decision_log;
 mod decisions;
+mod destructive;
 mod documents;
 mod duplicates;
 mod edge;

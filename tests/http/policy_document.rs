@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// The sections of the document and the schemas that they describe.
-const SECTIONS: [(&str, &str); 20] = [
+const SECTIONS: [(&str, &str); 21] = [
     ("PolicyFile", "PolicyFile"),
     ("Meter", "Meter"),
     ("Operation", "Operation"),
@@ -13,6 +13,7 @@ const SECTIONS: [(&str, &str); 20] = [
     ("EndpointPattern", "EndpointPattern"),
     ("CostDefaults", "CostDefaults"),
     ("Limit", "Limit"),
+    ("Anomaly", "Anomaly"),
     ("Punishment", "Punishment"),
     ("Plan", "PlanDocument"),
     ("Quota", "Quota"),

@@ -1,5 +1,6 @@
 //! Each script against a real Redis, alone and as a cluster of one node: every status, the state table, the books.
 
+mod anomaly;
 mod boundary;
 mod check;
 mod checkpoint;

@@ -2,6 +2,7 @@
 //!
 //! An algorithm is a file here, a file of the same name in `lua/algorithms/`, and a line in the list below.
 
+pub mod anomaly;
 pub mod bucket;
 pub mod calendar;
 pub mod cell;
@@ -44,6 +45,8 @@ macro_rules! for_each_algorithm {
             sliding_log::SlidingLog = 7;
             /// By the time since the last call; an operation's, and no limit's.
             interval::Interval = 8;
+            /// By how much sooner than usual a subject's calls come; a limit's `anomaly`, and no limit's own.
+            anomaly::Anomaly = 9;
         }
     };
 }

@@ -23,6 +23,8 @@ use crate::domain::reservation::CounterField;
 const QUOTA_PREFIX: &str = "quota/";
 /// The same of an operation's least time between calls, before the operation.
 const INTERVAL_PREFIX: &str = "interval/";
+/// The same of how often a subject of a limit calls, before the limit; an operation comes after both.
+const ANOMALY_PREFIX: &str = "anomaly/";
 
 /// A counter's name inside a tenant: a limit's id, or `quota/` and a meter's id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +45,12 @@ impl CounterName {
     /// The counter of an operation's least time between calls; it is in no stored policy.
     pub fn of_interval(operation: &OperationId) -> Self {
         Self(format!("{INTERVAL_PREFIX}{operation}").into())
+    }
+
+    /// The counter of how often a subject of a limit calls an operation; it is in no stored policy.
+    pub fn of_anomaly(limit: &LimitId, operation: Option<&OperationId>) -> Self {
+        let operation = operation.map_or("", |operation| operation.as_str());
+        Self(format!("{ANOMALY_PREFIX}{limit}/{operation}").into())
     }
 
     /// The text itself.
@@ -106,6 +114,11 @@ impl LimitSignature {
     /// The signature of a least time between calls.
     pub fn of_interval() -> Self {
         Self::of_parts(&["interval"])
+    }
+
+    /// The signature of how often a subject calls.
+    pub fn of_anomaly() -> Self {
+        Self::of_parts(&["anomaly"])
     }
 
     fn of_parts(parts: &[&str]) -> Self {

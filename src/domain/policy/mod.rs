@@ -1,5 +1,6 @@
 //! Policy: what is counted, what work costs, who may use how much; read from documents, resolved for one request.
 
+mod anomalies;
 mod chain;
 pub mod counter;
 pub mod diff;

@@ -23,7 +23,7 @@ use crate::domain::operation::Operation;
 use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode, ROLLOVER_PERIODS_MAX};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 use billing::terms;
-use unfit::{unfit_for_all_tenants, unfit_for_quota, unfit_for_slots};
+use unfit::{unfit_for_all_tenants, unfit_for_anomaly, unfit_for_quota, unfit_for_slots};
 
 /// The longest message and reason, in characters.
 const TEXT_MAX: usize = 500;
@@ -103,6 +103,7 @@ impl<'a> Validator<'a> {
             _ => {}
         }
         errors.extend(unfit_for_all_tenants(limit));
+        errors.extend(unfit_for_anomaly(limit));
         let operations = limit.operations.as_deref();
         if operations.is_some_and(<[_]>::is_empty) {
             errors.push(FieldError::new("/operations", "must name an operation, or be left out for all"));

@@ -92,8 +92,8 @@ impl From<&Checked> for CheckAnswer {
         }
         let refused_by: Vec<_> = checked.refused_by.iter().map(RefusedBy::from).collect();
         let longest = refused_by.iter().max_by_key(|one| one.retry_after_ms.unwrap_or(i64::MAX));
-        let can_refuse =
-            limits.iter().zip(&checked.limits).filter(|(_, status)| status.counter.kind.refuses());
+        let of_limits = checked.limits.iter().filter(|status| !status.counter.is_anomaly());
+        let can_refuse = limits.iter().zip(of_limits).filter(|(_, status)| status.counter.kind.refuses());
         let shown = longest.map(|one| &one.limit).or_else(|| tightest(can_refuse.map(|(limit, _)| limit)));
         Self {
             allowed: checked.allowed,

@@ -3,13 +3,29 @@
 use super::{LimitAnswer, WarningAnswer};
 use crate::operations::answers::LimitStatus;
 
-/// Limits, and warnings of those that are beyond their capacity or have come near it, or remember refused calls.
+/// Limits, and warnings of those that are beyond their capacity or have come near it, remember refused calls, or find
+/// that calls come much sooner than usual. What they know of that has no capacity to show.
 pub(in crate::http) fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
-    let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
+    let shown: Vec<_> = all.iter().filter(|status| !status.counter.is_anomaly()).collect();
+    let limits: Vec<_> = shown.iter().copied().map(LimitAnswer::from).collect();
     let mut warnings: Vec<_> =
-        limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
+        limits.iter().zip(shown).filter_map(|(limit, status)| warning(limit, status)).collect();
+    warnings.extend(all.iter().filter_map(anomaly_warning));
     warnings.extend(conduct_warnings(all));
     (limits, warnings)
+}
+
+/// A warning that calls come much sooner than usual, or that a shadow limit would have refused them for it.
+fn anomaly_warning(status: &LimitStatus) -> Option<WarningAnswer> {
+    let limit = status.counter.anomaly_of()?.to_string();
+    let (code, detail) = match (status.would_refuse, status.is_anomalous()) {
+        (true, _) => {
+            ("shadow_refused", "calls come much sooner than they used to: a hard limit would refuse this")
+        }
+        (false, true) => ("anomaly", "calls come much sooner than they used to"),
+        (false, false) => return None,
+    };
+    Some(WarningAnswer { code, limit: Some(limit), detail: detail.to_owned() })
 }
 
 fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {

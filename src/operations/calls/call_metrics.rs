@@ -39,7 +39,7 @@ impl Calls {
         match &answer {
             Ok(done) if !request.dry_run && !replayed(done) => {
                 self.log.admitted(name, request);
-                self.count_shadow_refusals(limits(done));
+                self.count_what_limits_saw(limits(done));
             }
             Ok(_) => {}
             Err(OperationError::Refused(refusal)) => {
@@ -87,13 +87,20 @@ impl Calls {
             let algorithm = one.limit.counter.algorithm();
             self.core.metrics.limit_refused(algorithm, one.cause.as_str(), refused.code.as_str());
             self.violations.note(refused.tenant, &one.limit);
+            if let Some(of) = one.limit.counter.anomaly_of() {
+                self.core.metrics.anomaly_throttled(of.as_str());
+            }
         }
     }
 
-    /// Counts the shadow limits that would have refused what was let through.
-    pub(super) fn count_shadow_refusals(&self, limits: &[LimitStatus]) {
-        for limit in limits.iter().filter(|limit| limit.would_refuse) {
-            self.core.metrics.shadow_refused(&limit.counter.name());
+    /// Counts the shadow limits that would have refused what was let through, and what came much sooner than usual.
+    pub(super) fn count_what_limits_saw(&self, limits: &[LimitStatus]) {
+        for limit in limits {
+            if limit.would_refuse {
+                self.core.metrics.shadow_refused(&limit.counter.name());
+            } else if let Some(of) = limit.counter.anomaly_of().filter(|_| limit.is_anomalous()) {
+                self.core.metrics.anomaly_monitored(of.as_str());
+            }
         }
     }
 }

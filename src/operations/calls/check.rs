@@ -249,7 +249,7 @@ impl Calls {
                     let looks = asked.iter().map(|check| check.request.peeks);
                     let counted =
                         answers.iter().zip(looks).filter(|(answer, peeks)| answer.allowed && !peeks);
-                    counted.for_each(|(answer, _)| self.count_shadow_refusals(&answer.limits));
+                    counted.for_each(|(answer, _)| self.count_what_limits_saw(&answer.limits));
                     return Ok(answers);
                 }
                 Ok(CheckOutcome::StaleWindow { now_ms }) => {
@@ -287,6 +287,7 @@ impl Calls {
                 Some(interval) => resolved.with_interval(interval, meters, request.subjects.len()),
                 None => Ok(resolved),
             })
+            .and_then(|resolved| resolved.with_anomalies(operation))
             .map_err(|error| OperationError::field("/subjects", error.to_string()))?;
         if resolved.counters.iter().any(counts_holds_only) {
             let message = "falls under a limit of what runs at once: a check holds nothing, reserve instead";

@@ -134,6 +134,8 @@ pub(super) fn remaining_calls(limits: &[LimitStatus], units: &[Units]) -> Option
         let need = limit.counter.parameters.need(need(&limit.counter.lines, units), true);
         (need > 0).then(|| limit.remaining.get() / need)
     };
-    let counts = |limit: &&LimitStatus| limit.counter.kind.refuses() && !limit.is_hidden;
+    let counts = |limit: &&LimitStatus| {
+        limit.counter.kind.refuses() && !limit.is_hidden && !limit.counter.is_anomaly()
+    };
     limits.iter().filter(counts).filter_map(of_limit).min()
 }

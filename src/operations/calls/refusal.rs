@@ -123,6 +123,7 @@ fn refused_by_one(
     let refused = RefusedLimit {
         cause: match (limit.counter.is_interval(), held_only) {
             _ if limit.conduct.is_banned() => Cause::Banned,
+            _ if limit.counter.is_anomaly() => Cause::Anomaly,
             (true, _) => Cause::Interval,
             (false, true) => Cause::Reserved,
             (false, false) => Cause::Consumed,
@@ -159,6 +160,12 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
             false => format!("{name} needs {needs}, more than its whole capacity {capacity}"),
         };
     };
+    if limit.counter.is_anomaly() {
+        let next = rfc3339(limit.as_of_ms.saturating_add(wait_ms));
+        return format!(
+            "{name}: calls come much sooner than they used to; as usual the next one would come at {next}"
+        );
+    }
     if limit.counter.is_interval() {
         let (seconds, next) = (limit.window_seconds(), rfc3339(limit.resets_at_ms));
         return format!("{name} admits one call in {seconds} s; the next one at {next}");

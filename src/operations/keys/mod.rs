@@ -188,6 +188,12 @@ impl Keys {
         self.memory.follow().await?;
         Ok(details(row))
     }
+
+    /// Counts one more call of a key that destroys something. Returns how long (ms) it has to wait if that is more than
+    /// `calls_max` in its minute, over all instances. The audit log has the first of each minute that has to.
+    pub async fn count_destructive(&self, id: &str, calls_max: u32, asked: &str) -> Answer<Option<i64>> {
+        Ok(self.core.ledger.count_destructive_call(id, calls_max, asked).await?)
+    }
 }
 
 fn is_valid(row: &StoredKey, now_ms: i64) -> bool {

@@ -175,6 +175,7 @@ impl Preparation {
                 Some(interval) => resolved.with_interval(interval, meters, request.subjects.len()),
                 None => Ok(resolved),
             })
+            .and_then(|resolved| resolved.with_anomalies(prepared.operation.as_ref()))
             .map_err(|error| OperationError::field("/lines", error.to_string()))?;
         let body = Body {
             fingerprint: prepared.fingerprint,

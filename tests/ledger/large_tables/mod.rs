@@ -77,6 +77,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "create_webhook",
             "delete_webhook",
             "replay_delivery",
+            "count_destructive_call",
         ],
     ),
     (

@@ -2,7 +2,8 @@
 
 use tollgate::domain::algorithms::bucket::Drain;
 use tollgate::domain::algorithms::{
-    Parameters, concurrency, fixed_window, interval, leaky_bucket, sliding_counter, sliding_log, token_bucket,
+    Parameters, anomaly, concurrency, fixed_window, interval, leaky_bucket, sliding_counter, sliding_log,
+    token_bucket,
 };
 use tollgate::domain::amount::UNITS_MAX;
 
@@ -52,6 +53,13 @@ pub(crate) fn all_rows() -> Vec<Row> {
 pub(crate) fn interval() -> Row {
     let lasting = |length_ms| Parameters::Interval(interval::Parameters { length_ms });
     Row { name: "interval", turning: lasting(2_000), lasting: lasting(60_000) }
+}
+
+/// How often a subject calls, judged early and strictly.
+pub(crate) fn anomaly() -> Row {
+    let bounds =
+        Parameters::Anomaly(anomaly::Parameters { min_samples: 2, marks_from: 100, refuses_from: 200 });
+    Row { name: "anomaly", turning: bounds, lasting: bounds }
 }
 
 /// Those that count no reservations, so that checks may fall under them.

@@ -10,7 +10,7 @@ use tollgate::domain::counter::Counter;
 use tollgate::domain::limit::Kind;
 use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters};
 
-use super::algorithms::{Row, checked_rows, interval};
+use super::algorithms::{Row, anomaly, checked_rows, interval};
 use crate::gate::server::Server;
 use crate::gate::world::*;
 
@@ -142,7 +142,7 @@ fn checks_decide_and_count_as_the_pure_transitions_do() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
     let kinds = [[Kind::Hard; 3], [Kind::Hard, Kind::Shadow, Kind::Shadow]];
-    let all = checked_rows().chain([interval()]).flat_map(|row| kinds.map(|kinds| (row, kinds)));
+    let all = checked_rows().chain([interval(), anomaly()]).flat_map(|row| kinds.map(|kinds| (row, kinds)));
     for (Row { name, turning, .. }, kinds) in all {
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
         let counter = |at: usize, field: &[u8; 8]| Counter {

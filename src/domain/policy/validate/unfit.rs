@@ -39,6 +39,19 @@ pub(super) fn unfit_for_quota(limit: &Limit) -> Vec<FieldError> {
     errors
 }
 
+/// Why a limit cannot judge how often somebody calls: it takes one subject, whose calls are apart from those of others.
+pub(super) fn unfit_for_anomaly(limit: &Limit) -> Option<FieldError> {
+    limit.anomaly?;
+    let message = match &limit.subject_kind {
+        None => "needs the scope `subject`: it is about how one subject calls".to_owned(),
+        Some(kind) if kind.shares_slots() => {
+            format!("needs another kind: subjects of the kind `{kind}` share slots, and their calls are one")
+        }
+        Some(_) => return None,
+    };
+    Some(FieldError::new("/anomaly", message))
+}
+
 /// Why a limit cannot count subjects that share slots: the books do not name them, so nothing of theirs is restored,
 /// and a log would have an entry for each of them.
 pub(super) fn unfit_for_slots(limit: &Limit) -> Vec<FieldError> {
