@@ -15,7 +15,7 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 19] = [
+pub(super) const KINDS: [&str; 20] = [
     "adjustment",
     "ban",
     "books",
