@@ -12,6 +12,7 @@ use super::factor::Factor;
 use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::limited::Limited;
+use super::on_gate_failure::OnGateFailure;
 use super::period::WindowKind;
 use super::punishment::Punishment;
 use super::rollout::is_rolled_out;
@@ -161,40 +162,6 @@ pub enum Class {
     Rate,
 }
 
-/// How work under a limit is treated while the gate does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "&'static str")]
-pub enum OnGateFailure {
-    /// It is refused until the gate answers.
-    #[default]
-    Deny,
-    /// It is admitted uncounted, and counted once the gate answers.
-    Allow,
-}
-
-impl From<OnGateFailure> for &'static str {
-    fn from(policy: OnGateFailure) -> &'static str {
-        match policy {
-            OnGateFailure::Deny => "deny",
-            OnGateFailure::Allow => "allow",
-        }
-    }
-}
-
-impl TryFrom<String> for OnGateFailure {
-    type Error = String;
-    fn try_from(word: String) -> Result<Self, String> {
-        match word.as_str() {
-            "deny" => Ok(Self::Deny),
-            "allow" => Ok(Self::Allow),
-            "local" | "emergency" => {
-                Err(format!("`{word}` is not served by this version yet; give `deny` or `allow`"))
-            }
-            _ => Err("must be `deny` or `allow`".into()),
-        }
-    }
-}
-
 /// A whole percentage, 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "u8")]
@@ -254,6 +221,8 @@ pub struct Limit {
     pub near_percent: Percent,
     /// What becomes of work under it while the gate does not answer.
     pub on_gate_failure: OnGateFailure,
+    /// How much of it each instance admits while the gate does not answer, where that is `emergency`.
+    pub emergency_capacity: Option<Amount>,
     /// What it does to those whom it refuses again and again; absent: nothing.
     pub punishment: Option<Punishment>,
     /// The first instant at which it holds; absent: always.
@@ -345,6 +314,9 @@ pub(super) struct LimitFields {
     /// What becomes of work under it while the gate does not answer.
     #[serde(default)]
     on_gate_failure: OnGateFailure,
+    /// `emergency`: how much of it each instance admits while the gate does not answer. It is needed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    emergency_capacity: Option<Amount>,
     /// What it does to those whom it refuses again and again; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     punishment: Option<Punishment>,
@@ -395,6 +367,7 @@ impl TryFrom<LimitFields> for Limit {
             load_scaled: fields.load_scaled,
             near_percent: fields.near_percent,
             on_gate_failure: fields.on_gate_failure,
+            emergency_capacity: fields.emergency_capacity,
             punishment: fields.punishment,
             from: fields.from,
             until: fields.until,
@@ -438,6 +411,7 @@ impl From<Limit> for LimitFields {
             load_scaled: limit.load_scaled,
             near_percent: limit.near_percent,
             on_gate_failure: limit.on_gate_failure,
+            emergency_capacity: limit.emergency_capacity,
             punishment: limit.punishment,
             from: limit.from,
             until: limit.until,
