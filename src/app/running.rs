@@ -194,6 +194,7 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         backlog_events_hard_max: settings.gate.backlog_events_hard_max,
         backlog_bytes_max: settings.gate.backlog_bytes_max,
         backlog_bytes_hard_max: settings.gate.backlog_bytes_hard_max,
+        prefilter: settings.gate.prefilter,
         safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
         approval_above: Amount::from_integer(settings.adjustments.approval_above_units),
         decisions: decisions_options(settings)?,
@@ -322,6 +323,7 @@ impl App {
             };
             app.spawn(jobs::write_decisions(app.operations.clone(), app.stopping()));
             app.spawn(jobs::write_violations(app.operations.clone(), app.stopping()));
+            app.spawn(jobs::renew_shares(app.operations.clone(), app.stopping()));
             app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
         }
         Ok(app)

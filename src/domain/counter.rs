@@ -8,9 +8,10 @@ use super::algorithms::{AlgorithmName, Definition, Parameters, anomaly, calendar
 use super::amount::{Decimals, Units};
 use super::factor::Factor;
 use super::ids::{LimitId, MeterId, OperationId};
-use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
+use super::limit::{Class, Kind, Limit, Span};
 use super::limited::Limited;
 use super::load::LoadLevel;
+use super::on_gate_failure::OnGateFailure;
 use super::period::{Window, WindowKind};
 use super::plan::QuotaMode;
 use super::policy::Level;
@@ -193,10 +194,23 @@ impl Counter {
         self.limit().filter(|_| self.kind.refuses())?.punishment.as_ref()
     }
 
-    /// Whether work under it may be admitted without being counted first.
-    pub fn allows_without_gate(&self) -> bool {
-        let allows = |limit: &Limit| limit.on_gate_failure == OnGateFailure::Allow;
-        !self.kind.refuses() || self.is_interval() || self.is_anomaly() || self.limit().is_some_and(allows)
+    /// How work under it is treated while the gate does not answer: a hard quota denies, what refuses nothing allows.
+    pub fn without_gate(&self) -> OnGateFailure {
+        if !self.kind.refuses() || self.is_interval() || self.is_anomaly() {
+            return OnGateFailure::Allow;
+        }
+        self.limit().map_or(OnGateFailure::Deny, |limit| limit.on_gate_failure)
+    }
+
+    /// Whether instances have shares of it, for work that comes while the gate does not answer.
+    pub fn is_shared(&self) -> bool {
+        self.without_gate() == OnGateFailure::Local
+    }
+
+    /// How much of it each instance admits in an emergency.
+    pub fn emergency_capacity(&self) -> Units {
+        let capacity = self.limit().and_then(|limit| limit.emergency_capacity).unwrap_or_default();
+        capacity.floor_units(self.decimals)
     }
 
     /// Its capacity for new work, as the load scales it.

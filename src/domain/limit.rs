@@ -13,6 +13,7 @@ use super::factor::Factor;
 use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::limited::Limited;
+use super::on_gate_failure::OnGateFailure;
 pub use super::percent::Percent;
 use super::period::WindowKind;
 use super::punishment::Punishment;
@@ -162,40 +163,6 @@ pub enum Class {
     Rate,
 }
 
-/// How work under a limit is treated while the gate does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "&'static str")]
-pub enum OnGateFailure {
-    /// It is refused until the gate answers.
-    #[default]
-    Deny,
-    /// It is admitted uncounted, and counted once the gate answers.
-    Allow,
-}
-
-impl From<OnGateFailure> for &'static str {
-    fn from(policy: OnGateFailure) -> &'static str {
-        match policy {
-            OnGateFailure::Deny => "deny",
-            OnGateFailure::Allow => "allow",
-        }
-    }
-}
-
-impl TryFrom<String> for OnGateFailure {
-    type Error = String;
-    fn try_from(word: String) -> Result<Self, String> {
-        match word.as_str() {
-            "deny" => Ok(Self::Deny),
-            "allow" => Ok(Self::Allow),
-            "local" | "emergency" => {
-                Err(format!("`{word}` is not served by this version yet; give `deny` or `allow`"))
-            }
-            _ => Err("must be `deny` or `allow`".into()),
-        }
-    }
-}
-
 /// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "LimitFields", into = "LimitFields")]
@@ -226,6 +193,8 @@ pub struct Limit {
     pub near_percent: Percent,
     /// What becomes of work under it while the gate does not answer.
     pub on_gate_failure: OnGateFailure,
+    /// How much of it each instance admits while the gate does not answer, where that is `emergency`.
+    pub emergency_capacity: Option<Amount>,
     /// What it does to those whom it refuses again and again; absent: nothing.
     pub punishment: Option<Punishment>,
     /// What it does to a subject that suddenly calls much more often; absent: nothing.
@@ -319,6 +288,9 @@ pub(super) struct LimitFields {
     /// What becomes of work under it while the gate does not answer.
     #[serde(default)]
     on_gate_failure: OnGateFailure,
+    /// `emergency`: how much of it each instance admits while the gate does not answer. It is needed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    emergency_capacity: Option<Amount>,
     /// What it does to those whom it refuses again and again; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     punishment: Option<Punishment>,
@@ -372,6 +344,7 @@ impl TryFrom<LimitFields> for Limit {
             load_scaled: fields.load_scaled,
             near_percent: fields.near_percent,
             on_gate_failure: fields.on_gate_failure,
+            emergency_capacity: fields.emergency_capacity,
             punishment: fields.punishment,
             anomaly: fields.anomaly,
             from: fields.from,
@@ -416,6 +389,7 @@ impl From<Limit> for LimitFields {
             load_scaled: limit.load_scaled,
             near_percent: limit.near_percent,
             on_gate_failure: limit.on_gate_failure,
+            emergency_capacity: limit.emergency_capacity,
             punishment: limit.punishment,
             anomaly: limit.anomaly,
             from: limit.from,

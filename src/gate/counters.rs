@@ -52,6 +52,11 @@ impl<'a> Count<'a> {
         Self { lines: &[(0, 1)], punished: None, ..Self::of(counter) }
     }
 
+    /// The same among the keys of another call: 0 is the tenant's, 1 a subject's.
+    pub(super) fn in_scope(self, scope_index: u8) -> Self {
+        Self { scope_index, ..self }
+    }
+
     /// The same without its capacity.
     pub(super) fn without_capacity(self) -> Self {
         Self { capacity: 0, ..self }

@@ -57,6 +57,8 @@ scripts! {
     Take = "take", "take";
     /// Gives back what was taken of global limits.
     GiveBack = "give_back", "give_back";
+    /// Gives an instance a share of a counter.
+    Lease = "lease", "lease";
     /// Reads counters.
     Peek = "peek", "peek";
     /// Reads one reservation.

@@ -19,6 +19,13 @@ impl Instance {
     pub(super) fn owner(&self, work: impl Display) -> String {
         format!("{work}/{:032x}", self.0)
     }
+
+    /// A short name of it, for what the gate keeps by instance.
+    pub(super) fn short(&self) -> [u8; 8] {
+        let mut name = [0; 8];
+        name.copy_from_slice(&self.0.to_le_bytes()[..8]);
+        name
+    }
 }
 
 #[cfg(test)]

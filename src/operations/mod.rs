@@ -59,7 +59,7 @@ pub use memory::{
     watch_losses,
 };
 pub use options::{DecisionLogOptions, DecisionsOptions, OperationsOptions};
-pub use outage::{ConflictChoice, ConflictView, Outage};
+pub use outage::{ConflictChoice, ConflictView, Outage, SHARE_BEAT};
 pub use periods::Periods;
 pub use policy::PolicyVerbs;
 pub use progress::Positions;

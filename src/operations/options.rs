@@ -35,6 +35,8 @@ pub struct OperationsOptions {
     pub backlog_bytes_max: u64,
     /// With more than this, holds are neither extended nor consumed in part.
     pub backlog_bytes_hard_max: u64,
+    /// Whether calls are refused without the gate where what is consumed alone fills a window.
+    pub prefilter: bool,
     /// How long booked events stay in the outbox, unless their bytes end that earlier.
     pub safety_tail: Duration,
     /// Adjustments by more than this need the approval of another person.

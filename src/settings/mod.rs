@@ -162,6 +162,8 @@ pub struct GateSettings {
     pub tombstone_unkeyed_seconds: u64,
     /// In how many slots each tenant's anonymous subjects are counted.
     pub anonymous_slots: u32,
+    /// Whether calls are refused without asking Redis where what is consumed alone fills a window.
+    pub prefilter: bool,
     /// Events not booked yet at which nothing new is admitted.
     pub backlog_events_max: u64,
     /// Events not booked yet at which holds are neither extended nor consumed in part.

@@ -95,6 +95,8 @@ label! {
         Take = "take",
         /// Give back what was counted under global limits.
         GiveBack = "give_back",
+        /// Give an instance a share of a counter.
+        Lease = "lease",
         /// Read.
         Peek = "peek",
         /// Take over a restore from the ledger.
@@ -111,6 +113,24 @@ label! {
         Repair = "repair",
         /// Undo a repeat.
         Undo = "undo",
+    }
+}
+
+label! {
+    /// What decided about a call or check while the gate was away.
+    Fallback, "policy" {
+        /// A limit or quota denied it.
+        Deny = "deny",
+        /// It was let through under the cap of an emergency.
+        Emergency = "emergency",
+        /// That cap had no room for it.
+        EmergencyUsedUp = "emergency_used_up",
+        /// It was let through under a share of a counter.
+        Local = "local",
+        /// That share had no room for it.
+        LocalUsedUp = "local_used_up",
+        /// It was let through unmeasured.
+        Allow = "allow",
     }
 }
 

@@ -11,8 +11,8 @@ use prometheus_client::{
 use super::booking::Booking;
 use super::handles::*;
 use super::labels::{
-    Alarm, Asked, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored,
-    Script, StatusClass,
+    Alarm, Asked, BreakerState, Call, Drift, Fallback, Guarded, Job, Judged, Label, Outcome, Repaired,
+    Restored, Script, StatusClass,
 };
 use super::text_format::older;
 use crate::domain::load::{LoadFactor, LoadLevel};
@@ -51,6 +51,7 @@ struct Handles {
     epochs: Counter,
     expired: Counter,
     parked: ParkedCalls,
+    prefilter_hits: Cells<Call, Counter>,
     sampled_decisions: SampledDecisions,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
@@ -61,6 +62,7 @@ struct Handles {
 /// Calls taken while the gate was away.
 struct ParkedCalls {
     taken: Cells<Call, Counter>,
+    fallbacks: Cells<Fallback, Counter>,
     conflicts: Counter,
     waiting: Gauge,
     conflicting: Gauge,
@@ -72,6 +74,7 @@ impl ParkedCalls {
         let for_operators = "Parked calls in conflict, for an operator to look at";
         Self {
             taken: counters(registry, "calls_parked", "Calls taken while the gate was away"),
+            fallbacks: counters(registry, "fallback", "Calls decided without the gate, by what decided"),
             conflicts: counter(registry, "parked_conflicts", never_taken),
             waiting: gauge(registry, "parked_waiting_calls", "Parked calls that wait for the gate"),
             conflicting: gauge(registry, "parked_conflicting_calls", for_operators),
@@ -148,6 +151,7 @@ impl Metrics {
             epochs: counter(&mut registry, "epoch_changes", "Partitions that got a new epoch"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
             parked: ParkedCalls::new(&mut registry),
+            prefilter_hits: counters(&mut registry, "prefilter_hits", "Calls refused without the gate"),
             sampled_decisions: SampledDecisions::new(&mut registry),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
             job_ages: seconds_each(
@@ -354,6 +358,16 @@ impl Metrics {
         self.0.parked.taken.with(call, |counter| counter.inc());
     }
 
+    /// Counts a call that was refused without asking the gate, because a window is full.
+    pub fn prefiltered(&self, call: Call) {
+        self.0.prefilter_hits.with(call, |counter| counter.inc());
+    }
+
+    /// Counts a call or check that was decided while the gate was away.
+    pub fn fell_back(&self, policy: Fallback) {
+        self.0.parked.fallbacks.with(policy, |counter| counter.inc());
+    }
+
     /// Counts a parked call that the gate will never take.
     pub fn parked_conflict(&self) {
         self.0.parked.conflicts.inc();
@@ -460,6 +474,7 @@ mod tests {
             "tollgate_repairs_total{outcome=\"done\"} 0",
             "tollgate_epoch_changes_total 0",
             "tollgate_holds_expired_total 0",
+            "tollgate_fallback_total{policy=\"deny\"} 0",
             "tollgate_policy_version 0",
             "tollgate_job_success_age_seconds{job=\"restore\"} 0.0",
             concat!("tollgate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),

@@ -82,9 +82,10 @@ async fn after_a_loss_of_memory_light_counters_begin_anew() {
     app.redis.flush().await;
     let after = wait_for("the memory is checked", super::gate_away::PATIENCE, async || {
         let answer = app.post(CHECK, of("call")).await;
-        (answer.status == 200).then_some(answer)
+        // For a second it may still be known as full.
+        (answer.status == 200 && answer.body["allowed"] == true).then_some(answer)
     })
     .await;
-    assert_eq!((after.body["allowed"].as_bool(), after.text("/remaining")), (Some(true), "2"));
+    assert_eq!(after.text("/remaining"), "2");
     app.finish().await;
 }

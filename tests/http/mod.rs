@@ -49,6 +49,7 @@ mod policy_changes;
 mod policy_document;
 mod policy_file;
 mod precedence;
+mod prefilter;
 mod price_changes;
 mod proxies;
 mod punishments;

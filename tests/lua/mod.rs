@@ -14,6 +14,7 @@ mod headers;
 mod includes;
 mod interval;
 mod leaky_bucket;
+mod lease;
 mod punishment;
 mod record;
 mod release;

@@ -2,6 +2,7 @@
 
 mod billing;
 mod unfit;
+mod without_gate;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -24,6 +25,7 @@ use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode, ROLLOVER_P
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 use billing::terms;
 use unfit::{unfit_for_all_tenants, unfit_for_anomaly, unfit_for_quota, unfit_for_slots};
+use without_gate::unfit_without_gate;
 
 /// The longest message and reason, in characters.
 const TEXT_MAX: usize = 500;
@@ -115,6 +117,7 @@ impl<'a> Validator<'a> {
             }
         }
         errors.extend(unfit_for_quota(limit));
+        errors.extend(unfit_without_gate(limit, self.decimals_of(limit)));
         let light = limit.limited.meters().find(|meter| self.is_light(meter));
         if let Some(meter) = light.filter(|_| limit.class == Class::Quota) {
             let message = format!("must be rate: the meter `{meter}` is not booked");

@@ -103,7 +103,8 @@ fn new_counter(reader: &mut Reader<'_>) -> Result<String, Undecodable> {
 }
 
 /// The fields after the header: a counter's cell under its eight characters; under `q` and these a quota's capacity,
-/// under `r` and these who set the counter last, under `v` and these the violations that its limit remembers.
+/// under `r` and these who set the counter last, under `v` and these the violations that its limit remembers, under
+/// `l` and these the shares that instances have of it.
 pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
     let shown = fields.iter().filter(|(name, _)| name != "h");
     let row = |(name, value): &(String, Vec<u8>)| {
@@ -112,6 +113,7 @@ pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
             (9, Some(b'q')) => capacity(value),
             (9, Some(b'r')) => told(value),
             (9, Some(b'v')) => conduct(value),
+            (9, Some(b'l')) => shares(value),
             _ => Err(Undecodable("no field of a state")),
         };
         (name.clone(), read.unwrap_or_else(|Undecodable(reason)| format!("cannot be decoded: {reason}")))
@@ -147,6 +149,19 @@ fn conduct(bytes: &[u8]) -> Result<String, Undecodable> {
     let (since, violations) = (instant(reader.i64()?), reader.i64()?);
     let (until, bans) = (instant(reader.i64()?), reader.i64()?);
     Ok(format!("violations {violations} since {since}, bans {bans}, the last one until {until}"))
+}
+
+fn shares(bytes: &[u8]) -> Result<String, Undecodable> {
+    let mut reader = Reader::new(bytes);
+    let (mark, recalled_until) = (instant(reader.i64()?), instant(reader.i64()?));
+    let mut text = format!("shares of mark {mark}, recalled until {recalled_until}");
+    while !reader.rest().is_empty() {
+        let instance: [u8; 8] = reader.array()?;
+        let instance: String = instance.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (held, settled, ends_at) = (reader.i64()?, reader.i64()?, instant(reader.i64()?));
+        text.push_str(&format!("; {instance} holds {held} until {ends_at}, has settled {settled}"));
+    }
+    Ok(text)
 }
 
 /// Bans that limits have placed, each with its end.

@@ -16,9 +16,10 @@ use crate::domain::policy::Resolved;
 use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::check::CHECKS_MAX;
-use crate::gate::{CheckAsk, CheckOutcome, GateError};
+use crate::gate::{CheckAsk, CheckOutcome, CheckedCounters, GateError};
 use crate::operations::answers::{Checked, Refusal};
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::outage::{LetThrough, Outage, Stranded, shares_refuse};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{Line, check_work, lines_of, refuse_archived, refuse_banned};
 use crate::operations::requests::{CheckRequest, Work};
@@ -223,17 +224,27 @@ impl Calls {
         first: &GlobalChecks,
     ) -> Answer<Vec<Checked>> {
         let mut at_ms = self.core.clock.now_ms();
-        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        let (mut recovery, mut has_recalled) = (self.memory.recovery(KEPT_CHANGING), false);
         loop {
             self.admission.may_admit(true)?;
             let resolutions = self.resolve_checks(asked, at_ms)?;
+            let known = self.prefilter_checks(&resolutions, together);
             let only_peek = |number: usize| first.refuse(number, together) || denies(&resolutions, together);
-            let each = resolutions.iter().enumerate();
-            let asks: Vec<_> = each.map(|(number, each)| each.ask(at_ms, only_peek(number))).collect();
+            let is_known = |number: usize| known.get(number).is_some_and(Option::is_some);
+            let mut asks: Vec<_> = Vec::with_capacity(resolutions.len());
+            for (number, each) in resolutions.iter().enumerate() {
+                let ask = each.ask(at_ms, only_peek(number));
+                asks.push(ask.filter(|_| !is_known(number)));
+            }
             let is_asked: Vec<_> = asks.iter().map(Option::is_some).collect();
             let asks: Vec<_> = asks.into_iter().flatten().collect();
+            self.want_shares_of_checks(&resolutions);
             let decided = if asks.is_empty() {
-                Ok(CheckOutcome::Decided { checks: Vec::new(), epoch: Epoch::default(), now_ms: at_ms })
+                Ok(CheckOutcome::Decided {
+                    checks: Vec::new(),
+                    epoch: Epoch::default(),
+                    now_ms: self.core.gate_now_ms(),
+                })
             } else {
                 let call = self.core.gate.check(partition, &asks, together, self.core.script_now());
                 self.core.timed(Script::Check, call).await
@@ -241,9 +252,14 @@ impl Calls {
             drop(asks);
             match decided {
                 Ok(CheckOutcome::Decided { checks, now_ms, .. }) => {
-                    let mut checks = checks.into_iter();
-                    let checks =
-                        is_asked.iter().map(|is_asked| is_asked.then(|| checks.next()).flatten()).collect();
+                    let said = (&is_asked[..], checks);
+                    let checks = self.with_known_checks(known, &resolutions, said, together);
+                    // Only what has counted nothing may be decided again.
+                    let may_repeat = !has_recalled && (together || asked.len() == 1);
+                    if may_repeat && Box::pin(self.recall_shares_of_checks(&resolutions, &checks)).await {
+                        has_recalled = true;
+                        continue;
+                    }
                     let joined = first.joined(resolutions, checks);
                     let answers = answers(joined, now_ms.max(at_ms), together);
                     let looks = asked.iter().map(|check| check.request.peeks);
@@ -311,22 +327,52 @@ impl Calls {
         Ok(Resolution { check, resolved, globals })
     }
 
-    /// While the gate is away: allowed where every limit allows that, without being counted.
+    /// Notes of which counters of these checks this instance wants shares.
+    fn want_shares_of_checks(&self, resolutions: &[Resolution<'_>]) {
+        for each in resolutions {
+            if let Ok(resolved) = &each.resolved {
+                self.outage.want_shares(each.work(), &resolved.counters, true);
+            }
+        }
+    }
+
+    /// Gives back shares of counters that refuse these checks. Returns whether there were any.
+    async fn recall_shares_of_checks(
+        &self,
+        resolutions: &[Resolution<'_>],
+        checks: &[Option<CheckedCounters>],
+    ) -> bool {
+        let mut were_any = false;
+        for (each, decided) in resolutions.iter().zip(checks) {
+            let (Ok(resolved), Some(decided)) = (&each.resolved, decided) else { continue };
+            if shares_refuse(&resolved.counters, &decided.refusing) {
+                let refusing = &decided.refusing;
+                were_any |= self.outage.recall_shares(each.work(), &resolved.counters, refusing).await;
+            }
+        }
+        were_any
+    }
+
+    /// While the gate is away: allowed where no limit says otherwise, and not counted later.
     fn check_without_gate(
         &self,
         resolutions: Vec<Resolution<'_>>,
         together: bool,
         away: GateError,
     ) -> Answer<Vec<Checked>> {
-        let may_go = |each: &Resolution<'_>| {
-            let resolved = each.resolved.as_ref();
-            let allows = |resolved: &Resolved| {
-                resolved.counters.iter().chain(&each.globals).all(Counter::allows_without_gate)
-            };
-            resolved.is_err() || (!each.check.request.peeks && resolved.is_ok_and(allows))
-        };
-        if !self.core.gate.trusts_time() || !resolutions.iter().all(may_go) {
-            return Err(away.into());
+        let now_ms = self.core.gate_now_ms();
+        let is_off = denies(&resolutions, together);
+        let mut let_through = Vec::with_capacity(resolutions.len());
+        for each in resolutions.iter().filter(|each| each.resolved.is_ok()) {
+            let taken = each.let_through(&self.outage, now_ms);
+            let is_denied = taken.is_none();
+            let_through.extend(taken);
+            if is_denied || is_off {
+                let_through.drain(..).for_each(|taken| self.outage.put_back(taken));
+            }
+            if is_denied {
+                return Err(away.into());
+            }
         }
         let answer = |each: Resolution<'_>| match each.resolved {
             Ok(_) => Checked { degraded: true, ..allowed(Vec::new(), &[]) },
@@ -339,6 +385,20 @@ impl Calls {
 }
 
 impl Resolution<'_> {
+    pub(super) fn work(&self) -> Stranded<'_> {
+        Stranded {
+            tenant: &self.check.entry.definition.id,
+            subjects: &self.check.hashes,
+            amounts: &self.check.units,
+        }
+    }
+
+    /// What is counted of it while the gate is away; none where a limit denies it, or it only looks.
+    fn let_through(&self, outage: &Outage, now_ms: i64) -> Option<LetThrough> {
+        let resolved = self.resolved.as_ref().ok().filter(|_| !self.check.request.peeks)?;
+        outage.let_through(self.work(), resolved.counters.iter().chain(&self.globals), now_ms).ok()
+    }
+
     /// What the gate is asked; nothing where no limit counts it.
     fn ask(&self, at_ms: i64, only_peek: bool) -> Option<CheckAsk<'_>> {
         let resolved = self.resolved.as_ref().ok().filter(|resolved| !resolved.counters.is_empty())?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::global::{GlobalAnswer, global_counters, too_large};
 use super::repeat::key_reused;
 use super::{Calls, KEPT_CHANGING};
-use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
@@ -179,7 +178,7 @@ impl Calls {
         Ok((resolved, record, lives))
     }
 
-    /// While the gate is away: parked where every limit allows that.
+    /// While the gate is away: parked where no limit says otherwise.
     async fn park_event(
         &self,
         entry: &TenantEntry,
@@ -189,13 +188,11 @@ impl Calls {
     ) -> Answer<Recorded> {
         let now_ms = self.core.gate_now_ms();
         let at_ms = happened_by(request, now_ms);
-        if !global_counters(entry, prepared, at_ms)?.iter().all(Counter::allows_without_gate) {
-            return Err(away.into());
-        }
+        let globals = global_counters(entry, prepared, at_ms)?;
         let (mut resolved, mut body) = self.preparation.resolve_unrefused(entry, request, prepared, at_ms)?;
         let counted = (&mut resolved, &mut body);
         let times = (now_ms, at_ms);
-        match self.outage.admit(prepared, counted, ReserveMode::Usage, times, away).await? {
+        match self.outage.admit(prepared, counted, &globals, ReserveMode::Usage, times, away).await? {
             ReserveOutcome::Replayed { .. } => Ok(Recorded::Before),
             ReserveOutcome::KeyReused { record } => Err(key_reused(prepared.id, record)),
             _ => Ok(Recorded::Now),

@@ -11,6 +11,7 @@ mod events;
 mod expire;
 mod explained;
 mod global;
+mod prefilter;
 mod refusal;
 mod repeat;
 mod reserve;
@@ -24,6 +25,7 @@ pub use admission::{Admission, TimeAccepted};
 pub use check::FailedCheck;
 
 use decision_log::DecisionLog;
+use prefilter::Prefilter;
 
 use crate::operations::core::Core;
 use crate::operations::decisions::Decisions;
@@ -47,6 +49,7 @@ pub struct Calls {
     decisions: Arc<Decisions>,
     violations: Arc<Violations>,
     log: DecisionLog,
+    prefilter: Prefilter,
     /// Whether anything new may be admitted now.
     pub admission: Admission,
 }
@@ -64,6 +67,7 @@ impl Calls {
     ) -> Self {
         let admission = Admission::new(core.clone(), options);
         let log = DecisionLog::new(options.decision_log, &options.secret);
-        Self { core, policy, preparation, memory, outage, decisions, violations, log, admission }
+        let prefilter = Prefilter::new(options.prefilter);
+        Self { core, policy, preparation, memory, outage, decisions, violations, log, prefilter, admission }
     }
 }

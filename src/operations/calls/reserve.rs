@@ -17,12 +17,13 @@ use crate::operations::answers::{Refusal, Reservation, Reserved};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::limit_statuses;
 use crate::operations::memory::{Acknowledged, Lines};
+use crate::operations::outage::{Stranded, shares_refuse};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{
     Prepared, RESERVE, USAGE, key_of, refuse_banned, subject_counters_end_ms, usage_record,
 };
 use crate::operations::requests::{Ack, Mode, ReserveRequest};
-use crate::telemetry::labels::{Call, Script};
+use crate::telemetry::labels::Call;
 
 /// The decision about a call.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
@@ -202,11 +203,12 @@ impl Calls {
         amounts: Option<Vec<Units>>,
     ) -> Answer<Decided> {
         let mut at_ms = self.core.clock.now_ms();
-        let mut asked_in = Epoch::default();
+        let (mut asked_in, mut has_recalled) = (Epoch::default(), false);
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(request.dry_run)?;
             let (resolved, body) = self.preparation.resolve(entry, request, &prepared, at_ms)?;
+            self.want_shares(request, &prepared, &resolved);
             let valid = entry.windows(at_ms).valid();
             let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
             // What the ledger said and gave back holds for the epoch in which it was asked.
@@ -229,7 +231,7 @@ impl Calls {
                 work: prepared.work.as_deref(),
                 now_ms: self.core.script_now(),
             };
-            let decided = match self.core.timed(Script::Reserve, self.core.gate.reserve(&gate_call)).await {
+            let decided = match Box::pin(self.ask_to_reserve(entry, request, &prepared, &gate_call)).await {
                 Ok(ReserveOutcome::StaleWindow { now_ms }) => {
                     at_ms = now_ms;
                     recovery.again()?;
@@ -263,13 +265,44 @@ impl Calls {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
                         self.remember(entry, &prepared, mode, *event, granted);
                     }
-                    Some((outcome, false))
+                    let is_again = !std::mem::replace(&mut has_recalled, true)
+                        && self.recall_shares(request, &prepared, &resolved, &outcome).await;
+                    (!is_again).then_some((outcome, false))
                 }
             };
             if let Some((outcome, degraded)) = decided {
                 return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms, degraded });
             }
         }
+    }
+
+    /// Notes of which counters of a call this instance wants shares.
+    fn want_shares(&self, request: &ReserveRequest, prepared: &Prepared, resolved: &Resolved) {
+        if resolved.counters.iter().any(Counter::is_shared) {
+            let subjects = prepared.subject_hashes();
+            let work = Stranded { tenant: &request.tenant, subjects: &subjects, amounts: &prepared.units };
+            self.outage.want_shares(work, &resolved.counters, false);
+        }
+    }
+
+    /// Gives back shares of counters that refuse a call. Returns whether there were any.
+    async fn recall_shares(
+        &self,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+        resolved: &Resolved,
+        outcome: &ReserveOutcome,
+    ) -> bool {
+        let ReserveOutcome::Refused { refusing, .. } = outcome else { return false };
+        if !shares_refuse(&resolved.counters, refusing) {
+            return false;
+        }
+        Box::pin(async {
+            let subjects = prepared.subject_hashes();
+            let work = Stranded { tenant: &request.tenant, subjects: &subjects, amounts: &prepared.units };
+            self.outage.recall_shares(work, &resolved.counters, refusing).await
+        })
+        .await
     }
 
     fn prepare_unless_banned(
@@ -284,7 +317,7 @@ impl Calls {
         Ok(prepared)
     }
 
-    /// Decides while the gate is away: admitted where every limit allows that.
+    /// Decides while the gate is away: admitted where no limit says otherwise.
     async fn decide_without_gate(
         &self,
         entry: &TenantEntry,
@@ -295,13 +328,10 @@ impl Calls {
     ) -> Answer<Decided> {
         let policy_now_ms = self.core.gate_now_ms();
         let globals = global_counters(entry, &prepared, policy_now_ms)?;
-        if !globals.iter().all(Counter::allows_without_gate) {
-            return Err(away.into());
-        }
         let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, policy_now_ms)?;
         let counted = (&mut resolved, &mut body);
-        let outcome =
-            self.outage.admit(&prepared, counted, mode, (policy_now_ms, policy_now_ms), away).await?;
+        let times = (policy_now_ms, policy_now_ms);
+        let outcome = self.outage.admit(&prepared, counted, &globals, mode, times, away).await?;
         Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded: true })
     }
 

@@ -1,8 +1,8 @@
 //! While the gate is away: where limits allow it, calls are admitted without being counted; known reservations are
 //! consumed and released. Every such call is parked in the ledger until the gate has it.
 
-use super::Outage;
 use super::parking::both_away;
+use super::{Outage, Stranded};
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
@@ -18,7 +18,7 @@ use crate::operations::error::Answer;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{Prepared, USAGE, usage_record};
 use crate::operations::requests::{Ack, ReserveRequest};
-use crate::telemetry::labels::Call;
+use crate::telemetry::labels::{Call, Fallback};
 
 /// The outcome of an admission while the gate is away.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
@@ -36,11 +36,6 @@ enum Judged {
     Outcome(Box<ResolveOutcome>),
     /// Only the gate can decide it.
     Unknown,
-}
-
-/// Whether work under these counters may be admitted uncounted: every limit must allow it, and a hard quota does not.
-fn allows_without_gate(resolved: &Resolved) -> bool {
-    resolved.counters.iter().all(Counter::allows_without_gate)
 }
 
 /// The lifetimes of an admission's counters, in order.
@@ -62,20 +57,28 @@ pub(in crate::operations) fn keep_restorable(resolved: &mut Resolved, body: &mut
 }
 
 impl Outage {
-    /// Admits and parks a call uncounted, where every limit allows that. Usage counts at `at_ms`, which may be past.
+    /// Admits and parks a call that the gate does not measure, where the limits say so; `globals` are those that count
+    /// all tenants. Usage counts at `at_ms`, which may be past.
     pub(in crate::operations) async fn admit(
         &self,
         prepared: &Prepared,
         (resolved, body): (&mut Resolved, &mut Body),
+        globals: &[Counter],
         mode: ReserveMode,
         (now_ms, at_ms): (i64, i64),
         away: GateError,
     ) -> Answer<ReserveOutcome> {
-        // By an untrusted clock the call would be admitted into a wrong window.
-        let is_dry = matches!(mode, ReserveMode::DryRun | ReserveMode::DryBestEffort | ReserveMode::DryUsage);
-        if is_dry || !allows_without_gate(resolved) || !self.core.gate.trusts_time() {
+        if mode.dry() == mode {
             return Err(away.into());
         }
+        let subjects = prepared.subject_hashes();
+        let work = Stranded { tenant: &body.tenant, subjects: &subjects, amounts: &prepared.units };
+        let counters = resolved.counters.iter().chain(globals);
+        let let_through = match self.let_through(work, counters, now_ms) {
+            Ok(let_through) => let_through,
+            Err(Fallback::Deny) => return Err(away.into()),
+            Err(_) => return self.admitted_before(prepared, now_ms, away).await,
+        };
         keep_restorable(resolved, body);
         let record = match mode {
             ReserveMode::Usage => usage_record(body, &prepared.units, OutboxId::default(), at_ms, at_ms),
@@ -83,7 +86,11 @@ impl Outage {
         };
         let expires_at_ms = record.head.expires_at_ms;
         let lives = lives_of(resolved, at_ms);
-        Ok(match self.park_admission(prepared.id, degraded(record), lives, now_ms).await? {
+        let admission = self.park_admission(prepared.id, degraded(record), lives, now_ms).await?;
+        if !matches!(admission, Admission::Parked) {
+            self.put_back(let_through);
+        }
+        Ok(match admission {
             Admission::Parked => ReserveOutcome::Admitted {
                 granted: prepared.units.clone(),
                 expires_at_ms,
@@ -94,6 +101,21 @@ impl Outage {
             },
             Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
             Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
+        })
+    }
+
+    /// The admission of the same call before, where there is no room for another.
+    async fn admitted_before(
+        &self,
+        prepared: &Prepared,
+        now_ms: i64,
+        away: GateError,
+    ) -> Answer<ReserveOutcome> {
+        let known = self.core.ledger.known_reservation(prepared.id).await.map_err(both_away)?;
+        let record = standing(&known).map(|found| found.record).ok_or(away)?;
+        Ok(match prepared.fingerprint.repeats(&record.body.fingerprint) {
+            true => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
+            false => ReserveOutcome::KeyReused { record },
         })
     }
 

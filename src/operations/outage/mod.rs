@@ -2,15 +2,23 @@
 
 mod conflicts;
 mod degraded;
+mod fallback;
 mod parking;
 mod redelivered_calls;
 mod redelivery;
+mod shares;
 
 use std::sync::Arc;
 
 pub use conflicts::{ConflictChoice, ConflictView};
 pub(super) use degraded::{keep_restorable, lives_of, standing};
+pub(super) use fallback::{LetThrough, Stranded};
+pub use shares::SHARE_BEAT;
+pub(super) use shares::shares_refuse;
+
+use fallback::Fallbacks;
 use parking::Parking;
+use shares::Shares;
 
 use crate::operations::core::Core;
 use crate::operations::memory::Memory;
@@ -22,6 +30,8 @@ pub struct Outage {
     preparation: Arc<Preparation>,
     memory: Arc<Memory>,
     pub(super) parking: Parking,
+    fallbacks: Fallbacks,
+    shares: Shares,
     /// How many parked calls may wait at once.
     parked_calls_max: u64,
 }
@@ -34,6 +44,7 @@ impl Outage {
         memory: Arc<Memory>,
         parked_calls_max: u64,
     ) -> Self {
-        Self { core, preparation, memory, parking: Parking::default(), parked_calls_max }
+        let (parking, fallbacks, shares) = (Parking::default(), Fallbacks::default(), Shares::default());
+        Self { core, preparation, memory, parking, fallbacks, shares, parked_calls_max }
     }
 }

@@ -55,6 +55,13 @@ pub(super) struct Prepared {
     pub(super) policy_version: u64,
 }
 
+impl Prepared {
+    /// Its subjects' hashes, in their order.
+    pub(super) fn subject_hashes(&self) -> Vec<SubjectHash> {
+        self.subjects.iter().map(|(_, hash)| *hash).collect()
+    }
+}
+
 /// Prepares admissions by the policy in force.
 pub(super) struct Preparation {
     core: Arc<Core>,

@@ -48,6 +48,44 @@ fn a_limit_names_every_fault() {
 }
 
 #[test]
+fn a_limit_says_how_much_is_admitted_in_an_emergency_and_only_then() {
+    let faults = |changes: Value| pointers(json!({ "limits": [limit(changes)] }));
+    let emergency = |more: Value| {
+        let mut changes = json!({ "on_gate_failure": "emergency", "emergency_capacity": "5" });
+        more.as_object().unwrap().iter().for_each(|(field, value)| changes[field] = value.clone());
+        faults(changes)
+    };
+    assert_eq!(emergency(json!({})), [""; 0]);
+    assert_eq!(emergency(json!({ "emergency_capacity": null })), ["/limits/0/emergency_capacity"]);
+    assert_eq!(emergency(json!({ "emergency_capacity": "0.5" })), ["/limits/0/emergency_capacity"]);
+    assert_eq!(emergency(json!({ "on_gate_failure": "allow" })), ["/limits/0/emergency_capacity"]);
+    let at_once = json!({ "algorithm": "concurrency", "window": null });
+    assert_eq!(emergency(at_once), ["/limits/0/on_gate_failure"]);
+}
+
+#[test]
+fn a_share_is_of_a_counter_of_class_rate_that_holds_for_a_window() {
+    let faults = |changes: Value| pointers(json!({ "limits": [limit(changes)] }));
+    let local = |more: Value| {
+        let mut changes = json!({ "on_gate_failure": "local", "class": "rate" });
+        more.as_object().unwrap().iter().for_each(|(field, value)| changes[field] = value.clone());
+        faults(changes)
+    };
+    let windows =
+        |seconds: u32| json!({ "algorithm": "fixed_window", "window": null, "window_seconds": seconds });
+    assert_eq!((local(json!({})), local(windows(60))), (Vec::new(), Vec::new()));
+    for unfit in [
+        json!({ "class": "quota" }),
+        json!({ "scope": "global" }),
+        windows(59),
+        json!({ "algorithm": "sliding_counter", "window": null, "window_seconds": 600 }),
+        json!({ "algorithm": "concurrency", "window": null }),
+    ] {
+        assert_eq!(local(unfit.clone()), ["/limits/0/on_gate_failure"], "{unfit}");
+    }
+}
+
+#[test]
 fn subjects_that_share_slots_have_limits_of_class_rate_that_count_without_names_and_nothing_of_their_own() {
     let of_anonymous = |changes: Value| {
         let mut limit = limit(json!({ "scope": "subject", "subject_kind": "anonymous", "class": "rate" }));
@@ -79,8 +117,6 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
         ("scope", "galaxy"),
         ("window", "year"),
         ("class", "other"),
-        ("on_gate_failure", "local"),
-        ("on_gate_failure", "emergency"),
         ("on_gate_failure", "maybe"),
     ] {
         let error = with(json!({ field: value }));

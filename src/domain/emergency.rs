@@ -1,0 +1,170 @@
+//! What an instance admits in an emergency, while the gate does not answer: of each counter at most its limit's cap.
+//!
+//! Windows are the counter's own. Where it has none, what is admitted is forgotten at once, when all of it would have
+//! left the counter: so no stretch of that length has more than the cap.
+
+use std::collections::HashMap;
+
+use super::amount::Units;
+use super::counter::{Counter, need};
+use super::ids::TenantId;
+use super::reservation::{CounterField, SubjectHash};
+
+/// The most counters that are kept in mind at once. What would be one more is denied.
+const COUNTERS_MAX: usize = 10_000;
+
+/// A counter, among those of all tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CounterPlace {
+    /// Whose it is; none where all tenants are counted.
+    pub tenant: Option<TenantId>,
+    /// The subject that it counts; none for the whole tenant.
+    pub subject: Option<SubjectHash>,
+    /// Its field.
+    pub field: CounterField,
+}
+
+/// What work asks of a counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmergencyAsk {
+    /// The counter.
+    pub place: CounterPlace,
+    /// How much.
+    pub need: i64,
+    cap: i64,
+    /// When the last of what is admitted now leaves the counter (unix ms).
+    ends_at_ms: i64,
+    /// Whether that is the end of a window, at which all of it leaves.
+    has_windows: bool,
+}
+
+impl EmergencyAsk {
+    /// What work of these amounts asks of a counter at `now_ms`.
+    pub fn new(place: CounterPlace, counter: &Counter, amounts: &[Units], now_ms: i64) -> Self {
+        Self {
+            place,
+            need: need(&counter.lines, amounts),
+            cap: counter.emergency_capacity().get(),
+            ends_at_ms: counter.ends_at_ms(now_ms),
+            has_windows: counter.parameters.has_windows(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Admitted {
+    units: i64,
+    ends_at_ms: i64,
+}
+
+/// What was admitted, by counter.
+#[derive(Debug, Default)]
+pub struct Caps {
+    admitted: HashMap<CounterPlace, Admitted>,
+    /// No window kept in mind ends before this (unix ms).
+    first_end_ms: i64,
+}
+
+impl Caps {
+    /// Whether a counter's cap has room for what is asked. By a window that is over nothing is admitted.
+    pub fn has_room(&mut self, ask: &EmergencyAsk, now_ms: i64) -> bool {
+        let admitted = match self.admitted.get(&ask.place) {
+            Some(admitted) if now_ms < admitted.ends_at_ms => admitted.units,
+            Some(_) => 0,
+            None => {
+                self.make_room(now_ms);
+                if self.admitted.len() >= COUNTERS_MAX {
+                    return false;
+                }
+                0
+            }
+        };
+        now_ms < ask.ends_at_ms && ask.need <= ask.cap.saturating_sub(admitted)
+    }
+
+    /// Counts what is asked as admitted. Returns when that is forgotten (unix ms).
+    pub fn admit(&mut self, ask: &EmergencyAsk, now_ms: i64) -> i64 {
+        let fresh = Admitted { units: 0, ends_at_ms: ask.ends_at_ms };
+        let admitted = self.admitted.entry(ask.place.clone()).or_insert(fresh);
+        if admitted.ends_at_ms <= now_ms {
+            *admitted = fresh;
+        }
+        admitted.units = admitted.units.saturating_add(ask.need);
+        if !ask.has_windows {
+            admitted.ends_at_ms = admitted.ends_at_ms.max(ask.ends_at_ms);
+        }
+        self.first_end_ms = self.first_end_ms.min(admitted.ends_at_ms);
+        admitted.ends_at_ms
+    }
+
+    /// Puts back what came to nothing, unless its end has moved since.
+    pub fn put_back(&mut self, place: &CounterPlace, units: i64, ends_at_ms: i64) {
+        let admitted = self.admitted.get_mut(place).filter(|admitted| admitted.ends_at_ms == ends_at_ms);
+        if let Some(admitted) = admitted {
+            admitted.units = (admitted.units - units).max(0);
+        }
+    }
+
+    /// Forgets windows that are over, once there is no room for another.
+    fn make_room(&mut self, now_ms: i64) {
+        if self.admitted.len() >= COUNTERS_MAX && self.first_end_ms <= now_ms {
+            self.admitted.retain(|_, admitted| now_ms < admitted.ends_at_ms);
+            let ends = self.admitted.values().map(|admitted| admitted.ends_at_ms);
+            self.first_end_ms = ends.min().unwrap_or(i64::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(number: u64, need: i64, ends_at_ms: i64, has_windows: bool) -> EmergencyAsk {
+        let place = CounterPlace { tenant: None, subject: None, field: CounterField(number.to_le_bytes()) };
+        EmergencyAsk { place, need, cap: 5, ends_at_ms, has_windows }
+    }
+
+    fn admits(caps: &mut Caps, ask: &EmergencyAsk, now_ms: i64) -> bool {
+        let has_room = caps.has_room(ask, now_ms);
+        if has_room {
+            caps.admit(ask, now_ms);
+        }
+        has_room
+    }
+
+    #[test]
+    fn a_cap_is_admitted_once_in_each_window() {
+        let mut caps = Caps::default();
+        let at = |need, ends_at_ms| ask(1, need, ends_at_ms, true);
+        assert!(admits(&mut caps, &at(3, 100), 10) && admits(&mut caps, &at(2, 150), 50));
+        assert!(!admits(&mut caps, &at(1, 199), 99));
+        assert!(admits(&mut caps, &at(5, 200), 100), "the first window has ended");
+        assert!(!admits(&mut caps, &at(1, 100), 100), "its own window is over");
+        caps.put_back(&at(0, 0).place, 2, 100);
+        assert!(!admits(&mut caps, &at(1, 200), 110), "what is put back late stays");
+        caps.put_back(&at(0, 0).place, 2, 200);
+        assert!(admits(&mut caps, &at(2, 200), 120) && !admits(&mut caps, &at(1, 200), 120));
+    }
+
+    #[test]
+    fn without_windows_no_stretch_has_more_than_the_cap() {
+        let mut caps = Caps::default();
+        let at = |now_ms: i64, need: i64| ask(1, need, now_ms + 100, false);
+        assert!(admits(&mut caps, &at(0, 1), 0) && admits(&mut caps, &at(90, 4), 90));
+        assert!(!admits(&mut caps, &at(100, 1), 100), "what came at 90 counts");
+        assert!(!admits(&mut caps, &at(189, 1), 189), "what is denied moves no end");
+        assert!(admits(&mut caps, &at(190, 5), 190));
+    }
+
+    #[test]
+    fn beyond_the_most_counters_another_is_denied_until_windows_end() {
+        let mut caps = Caps::default();
+        for number in 0..COUNTERS_MAX as u64 {
+            assert!(admits(&mut caps, &ask(number, 1, 100, true), 0));
+        }
+        assert!(!admits(&mut caps, &ask(u64::MAX, 1, 100, true), 50));
+        assert!(admits(&mut caps, &ask(7, 1, 100, true), 50), "a known one goes on");
+        assert!(admits(&mut caps, &ask(u64::MAX, 1, 200, true), 100));
+        assert_eq!(caps.admitted.len(), 1);
+    }
+}

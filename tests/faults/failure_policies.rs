@@ -1,0 +1,281 @@
+//! Redis stopped, frozen and slow under load over two instances: each limit's failure policy answers as it says and in
+//! time, nothing is lost, and the books equal the gate afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+use tollgate::app::{App, Role};
+use tollgate::gate::BreakerState;
+
+use super::gate_away::PATIENCE;
+use crate::ledger::rows;
+use crate::support::app::*;
+use crate::support::caller::Caller;
+use crate::support::wait::wait_for;
+
+const TIMEOUT: Duration = Duration::from_millis(250);
+const SLACK: Duration = Duration::from_millis(100);
+const FAULT: Duration = Duration::from_secs(3);
+const BACK_WITHIN: Duration = Duration::from_secs(2);
+/// Later than any answer in time.
+const SLOW_MS: u64 = 300;
+const CALLERS: usize = 2;
+const PAUSE: Duration = Duration::from_millis(15);
+const POLICIES: [&str; 4] = ["deny", "emergency", "local", "allow"];
+const CAP: usize = 10;
+const LOCAL_CAPACITY: usize = 200;
+
+/// A way to Redis on which requests may be delayed.
+async fn slow_way(app: &TestApp) -> (Arc<AtomicU64>, String) {
+    let delay_ms = Arc::new(AtomicU64::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let (socket, delay) = (app.redis.socket(), delay_ms.clone());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = UnixStream::connect(&socket).await else { continue };
+            let delay = delay.clone();
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut request = vec![0; 1 << 16];
+                while let Ok(read @ 1..) = from_client.read(&mut request).await {
+                    tokio::time::sleep(Duration::from_millis(delay.load(Ordering::SeqCst))).await;
+                    if to_server.write_all(&request[..read]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (delay_ms, url)
+}
+
+/// What Redis does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Stopped,
+    Frozen,
+    Slow,
+}
+
+/// An answer, and the phase in which the call began and ended: before the fault, in it, after it.
+#[derive(Debug)]
+struct Seen {
+    policy: usize,
+    key: String,
+    status: u16,
+    degraded: bool,
+    phases: (u64, u64),
+    took: Duration,
+}
+
+async fn load(caller: Caller, (policy, number): (usize, usize), phase: Arc<AtomicU64>) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    while phase.load(Ordering::SeqCst) < 3 {
+        let key = format!("{policy}-{number}-{}", seen.len());
+        let before = phase.load(Ordering::SeqCst);
+        let began = Instant::now();
+        let answer = caller.post_keyed(USAGE, &key, work(policy)).await;
+        let took = began.elapsed();
+        let phases = (before, phase.load(Ordering::SeqCst));
+        let degraded = answer.body["degraded"] == json!(true);
+        seen.push(Seen { policy, key, status: answer.status, degraded, phases, took });
+        // What is shared out is not to be used up before.
+        let factor = if before == 0 { 10 } else { 1 };
+        tokio::time::sleep(factor * PAUSE).await;
+    }
+    seen
+}
+
+fn work(policy: usize) -> Value {
+    json!({ "tenant": "acme", "meter": POLICIES[policy], "amount": "1" })
+}
+
+async fn with_limits(app: &TestApp) {
+    let mut limits = Vec::new();
+    for policy in POLICIES {
+        app.define(&format!("meters/{policy}"), json!({ "unit": "page" })).await;
+        let mut limit = json!({
+            "id": policy, "meter": policy, "window": "day", "capacity": "1000000", "on_gate_failure": policy
+        });
+        match policy {
+            "emergency" => limit["emergency_capacity"] = json!(CAP.to_string()),
+            "local" => {
+                limit["class"] = json!("rate");
+                limit["capacity"] = json!(LOCAL_CAPACITY.to_string());
+            }
+            _ => {}
+        }
+        limits.push(limit);
+    }
+    app.define("plans/plan", json!({ "limits": limits })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+}
+
+async fn consumed(app: &TestApp, meter: &str) -> usize {
+    let sum = format!(
+        "SELECT coalesce(sum(consumed), 0)::bigint FROM usage_hourly WHERE subject = 0 AND meter = '{meter}'"
+    );
+    rows(&app.database, &sum).await[0].parse().unwrap()
+}
+
+/// How much later than asked this machine wakes a task, at the worst of a hundred.
+async fn noise(phase: Arc<AtomicU64>) -> Duration {
+    const NAP: Duration = Duration::from_millis(10);
+    let mut late = Vec::new();
+    while phase.load(Ordering::SeqCst) < 2 {
+        let began = Instant::now();
+        tokio::time::sleep(NAP).await;
+        late.push(began.elapsed() - NAP);
+    }
+    at_99(&mut late)
+}
+
+fn at_99(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() * 99 / 100]
+}
+
+async fn breakers_close(instances: &[App]) -> Duration {
+    let began = Instant::now();
+    wait_for("the breakers close", PATIENCE, async || {
+        instances.iter().all(|each| each.gate.breaker_state() == BreakerState::Closed).then_some(())
+    })
+    .await;
+    began.elapsed()
+}
+
+#[rstest::rstest]
+#[case::stopped(Fault::Stopped)]
+#[case::frozen(Fault::Frozen)]
+#[case::slow(Fault::Slow)]
+#[tokio::test(flavor = "multi_thread")]
+async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
+    let mut app = an_app().with("redis.response_timeout_ms", TIMEOUT.as_millis()).start().await;
+    with_limits(&app).await;
+    let (delay_ms, url) = slow_way(&app).await;
+    let timeout = TIMEOUT.as_millis().to_string();
+    let settings = [("redis.url", url), ("redis.response_timeout_ms", timeout)];
+    let instances =
+        [app.another_with(&[Role::Http], &settings).await, app.another_with(&[Role::Http], &settings).await];
+    let phase = Arc::new(AtomicU64::new(0));
+    let mut loads = Vec::new();
+    for policy in 0..POLICIES.len() {
+        for number in 0..CALLERS {
+            let caller = app.caller().at(instances[number % 2].url());
+            loads.push(tokio::spawn(load(caller, (policy, number), phase.clone())));
+        }
+    }
+    let noise = tokio::spawn(noise(phase.clone()));
+    wait_for("both have shares", PATIENCE, async || {
+        let share = app.get("/v1/tenants/acme/quota").await.body["limits"]
+            .as_array()?
+            .iter()
+            .find(|limit| limit["id"] == "local" && limit["reserved"] != "0")
+            .cloned();
+        share.map(|_| ())
+    })
+    .await;
+    for _ in 0..2 {
+        for instance in &instances {
+            instance.operations.outage.renew_shares().await;
+        }
+    }
+
+    let frozen = match fault {
+        Fault::Stopped => app.redis.stop().map(|()| None).unwrap(),
+        Fault::Frozen => Some(app.redis.freeze()),
+        Fault::Slow => {
+            delay_ms.store(SLOW_MS, Ordering::SeqCst);
+            None
+        }
+    };
+    phase.store(1, Ordering::SeqCst);
+    tokio::time::sleep(FAULT).await;
+    phase.store(2, Ordering::SeqCst);
+    delay_ms.store(0, Ordering::SeqCst);
+    drop(frozen);
+    if fault == Fault::Stopped {
+        app.redis.restart().unwrap();
+    }
+    let closed_after = breakers_close(&instances).await;
+    wait_for("the gate decides again", PATIENCE, async || {
+        let look = app.caller().at(instances[0].url());
+        let dry = look.post(RESERVATIONS, work(0).with("dry_run", true)).await;
+        (dry.status == 200).then_some(())
+    })
+    .await;
+    phase.store(3, Ordering::SeqCst);
+    let mut seen = Vec::new();
+    for each in loads {
+        seen.extend(each.await.unwrap());
+    }
+    let noise = noise.await.unwrap();
+    check_answers(&seen, noise);
+    assert!(closed_after <= BACK_WITHIN + noise, "{fault:?}: the breakers closed after {closed_after:?}");
+    check_books(&app, &instances, fault, &mut seen).await;
+    for instance in instances {
+        instance.stop().await;
+    }
+    app.finish().await;
+}
+
+/// What was answered while the fault lasted.
+fn check_answers(seen: &[Seen], noise: Duration) {
+    let within = |each: &&Seen| each.phases == (1, 1);
+    let mut times: Vec<_> = seen.iter().filter(within).map(|each| each.took).collect();
+    let (count, slowest) = (times.len(), at_99(&mut times));
+    let mut by_time: Vec<_> = seen.iter().filter(within).collect();
+    by_time.sort_by_key(|each| std::cmp::Reverse(each.took));
+    let few: Vec<_> = by_time.iter().take(12).map(|each| (each.policy, each.status, each.took)).collect();
+    assert!(
+        slowest <= TIMEOUT + SLACK + noise,
+        "99 of 100 of {count} within {slowest:?}, of {noise:?} noise; the slowest {few:?}"
+    );
+    for (policy, name) in POLICIES.iter().enumerate() {
+        let of = |status: u16| {
+            seen.iter().filter(within).filter(|each| each.policy == policy && each.status == status).count()
+        };
+        let (admitted, denied) = (of(201), of(503));
+        let all = seen.iter().filter(within).filter(|each| each.policy == policy).count();
+        assert_eq!(admitted + denied, all, "{name}");
+        assert!(all > 10, "{name}: {all}");
+        let is_as_said = match *name {
+            "deny" => admitted == 0,
+            "emergency" => (CAP..=2 * CAP).contains(&admitted) && denied > 0,
+            "local" => admitted > 0 && denied > 0,
+            _ => denied == 0,
+        };
+        assert!(is_as_said, "{name}: {admitted} admitted, {denied} denied");
+        let of_share = seen.iter().filter(|each| each.policy == policy && each.phases.0 < 2);
+        let so_far = of_share.filter(|each| each.status == 201).count();
+        assert!(*name != "local" || so_far <= LOCAL_CAPACITY, "{so_far} under a limit of {LOCAL_CAPACITY}");
+    }
+    assert!(seen.iter().filter(within).filter(|each| each.status == 201).all(|each| each.degraded));
+}
+
+/// Repeats what was not decided, then compares the books with what was answered.
+async fn check_books(app: &TestApp, instances: &[App; 2], fault: Fault, seen: &mut [Seen]) {
+    let caller = app.caller().at(instances[1].url());
+    for each in seen.iter_mut().filter(|each| each.status == 503) {
+        each.status = wait_for("it is decided", PATIENCE, async || {
+            let answer = caller.post_keyed(USAGE, &each.key, work(each.policy)).await;
+            (answer.status != 503).then_some(answer.status)
+        })
+        .await;
+    }
+    app.drained().await;
+    for (policy, name) in POLICIES.iter().enumerate() {
+        let of = seen.iter().filter(|each| each.policy == policy);
+        let admitted = of.clone().filter(|each| matches!(each.status, 200 | 201)).count();
+        assert_eq!(consumed(app, name).await, admitted, "{fault:?}: {name}");
+        assert!(*name == "local" || admitted == of.count(), "{fault:?}: {name}");
+        assert!(*name != "local" || fault == Fault::Stopped || admitted <= LOCAL_CAPACITY, "{admitted}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Shares of counters: what two instances admit before and while the gate is away is never above the capacity, and it
+//! is counted once afterwards.
+
+use serde_json::{Value, json};
+
+use super::gate_away::{PATIENCE, counted, impatient, replayed};
+use crate::support::app::*;
+use crate::support::caller::Caller;
+use crate::support::wait::wait_for;
+
+const CHECK: &str = "/v1/ratelimit/check";
+const CAPACITY: usize = 40;
+
+fn local(limit: Value) -> Value {
+    limit.with("on_gate_failure", "local").with("class", "rate").with("capacity", CAPACITY.to_string())
+}
+
+/// So often, at most, this call is admitted by an instance.
+async fn admits(caller: &Caller, path: &str, key: &str, body: &Value, most: usize) -> usize {
+    for number in 0..most {
+        let answer = match path {
+            CHECK => caller.post(path, body.clone()).await,
+            _ => caller.post_keyed(path, &format!("{key}-{number}"), body.clone()).await,
+        };
+        match answer.status {
+            200 | 201 if answer.body["allowed"] != json!(false) => {}
+            _ => return number,
+        }
+    }
+    most
+}
+
+/// Two instances, each with a share of the counter of this call, of which some is used already.
+async fn with_shares(app: &TestApp, path: &str, body: &Value) -> (tollgate::app::App, [Caller; 2]) {
+    let other = app.another_instance().await;
+    let callers = [app.caller(), app.caller().at(other.url())];
+    assert_eq!(admits(&callers[0], path, "first", body, 4).await, 4);
+    assert_eq!(admits(&callers[1], path, "second", body, 2).await, 2);
+    for _ in 0..2 {
+        app.app().operations.outage.renew_shares().await;
+        other.operations.outage.renew_shares().await;
+    }
+    (other, callers)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_admit_their_shares_and_no_more_and_all_of_it_is_counted_once() {
+    let app = impatient().start().await;
+    let day = json!({ "id": "day", "meter": "page", "window": "day" });
+    app.with_plan(json!([local(day)]), json!([])).await;
+    let (other, callers) = with_shares(&app, USAGE, &pages("1")).await;
+    let frozen = app.redis.freeze();
+    let mut admitted = 6;
+    for (number, caller) in callers.iter().enumerate() {
+        let by_one = admits(caller, USAGE, &format!("away-{number}"), &pages("1"), CAPACITY).await;
+        assert!((8..=9).contains(&by_one), "half of what was left, by two: {by_one}");
+        admitted += by_one;
+        caller.post_keyed(RESERVATIONS, "more", pages("1")).await.is_problem(503, "gate_unavailable");
+    }
+    drop(frozen);
+    replayed(&app).await;
+    app.drained().await;
+    let consumed = wait_for("the gate counts it", PATIENCE, async || {
+        let [consumed, _] = counted(&app).await;
+        (consumed == admitted.to_string()).then_some(consumed)
+    })
+    .await;
+    let rest = CAPACITY - consumed.parse::<usize>().unwrap();
+    let last = wait_for("shares are given back", PATIENCE, async || {
+        let answer = callers[0].post_keyed(USAGE, "rest", pages(rest)).await;
+        (answer.status == 201).then_some(answer)
+    })
+    .await;
+    assert_eq!(last.text("/limits/0/consumed"), CAPACITY.to_string());
+    callers[1].post_keyed(USAGE, "beyond", pages("1")).await.is_problem(429, "rate_limited");
+    other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_are_admitted_by_shares_and_what_they_used_is_counted_with_the_next_lease() {
+    let app = impatient().start().await;
+    app.define("meters/call", json!({ "unit": "call", "booked": false })).await;
+    app.define("operations/call", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
+    let hour = json!({
+        "id": "hour", "meter": "call", "scope": "subject", "subject_kind": "user", "algorithm": "fixed_window",
+        "window_seconds": 3600
+    });
+    app.define("plans/plan", json!({ "limits": [local(hour)] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    let call = json!({ "tenant": "acme", "operation": "call", "subject": "ada" });
+    let (other, callers) = with_shares(&app, CHECK, &call).await;
+    let frozen = app.redis.freeze();
+    let mut admitted = 6;
+    for caller in &callers {
+        admitted += admits(caller, CHECK, "away", &call, CAPACITY).await;
+        caller.post(CHECK, call.clone()).await.is_problem(503, "gate_unavailable");
+        let another = call.clone().with("subject", "bob");
+        caller.post(CHECK, another).await.is_problem(503, "gate_unavailable");
+    }
+    assert!((22..=24).contains(&admitted), "{admitted}");
+    drop(frozen);
+    let total = std::cell::Cell::new(admitted);
+    wait_for("all of it is used, and no share is left", PATIENCE, async || {
+        let look = app.post(CHECK, call.clone().with("peek", true)).await;
+        (look.status == 200).then_some(())?;
+        total.set(total.get() + admits(&callers[0], CHECK, "after", &call, CAPACITY).await);
+        let look = app.post(CHECK, call.clone().with("peek", true)).await;
+        (look.text("/limits/0/consumed") == CAPACITY.to_string()).then_some(())
+    })
+    .await;
+    assert_eq!(total.get(), CAPACITY, "each unit is admitted once");
+    other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_gate_answers_a_share_stands_in_no_ones_way_and_a_stopped_instance_leaves_none() {
+    let app = impatient().start().await;
+    let day = json!({ "id": "day", "meter": "page", "window": "day" });
+    app.with_plan(json!([local(day)]), json!([])).await;
+    app.post_keyed(USAGE, "first", pages("4")).await.expect(201);
+    app.app().operations.outage.renew_shares().await;
+    let held = app.post(RESERVATIONS, pages("1").with("dry_run", true)).await.expect(200);
+    assert_eq!(held.text("/limits/0/reserved"), "18");
+    let mut app = app;
+    app.restart().await;
+    let after = app.post(RESERVATIONS, pages("1").with("dry_run", true)).await.expect(200);
+    assert_eq!(after.text("/limits/0/reserved"), "0");
+    app.app().operations.outage.renew_shares().await;
+    let large = app.post_keyed(RESERVATIONS, "large", pages("36")).await.expect(201);
+    assert_eq!(large.text("/limits/0/reserved"), "36");
+    app.finish().await;
+}
