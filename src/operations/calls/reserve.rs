@@ -231,7 +231,7 @@ impl Calls {
                 work: prepared.work.as_deref(),
                 now_ms: self.core.script_now(),
             };
-            let decided = match Box::pin(self.ask_to_reserve(entry, request, &prepared, &gate_call)).await {
+            let decided = match self.ask_to_reserve(entry, request, &prepared, &gate_call).await {
                 Ok(ReserveOutcome::StaleWindow { now_ms }) => {
                     at_ms = now_ms;
                     recovery.again()?;
