@@ -281,6 +281,6 @@ mod tests {
     fn what_a_call_seldom_needs_does_not_swell_what_every_call_moves() {
         let reserve = future_bytes(|calls, request: ReserveRequest| calls.reserve(request));
         let consume = future_bytes(|calls, request: ConsumeRequest| calls.consume(request));
-        assert!(reserve <= 6_600 && consume <= 5_200, "reserve {reserve}, consume {consume}");
+        assert!(reserve <= 6_800 && consume <= 5_200, "reserve {reserve}, consume {consume}");
     }
 }
