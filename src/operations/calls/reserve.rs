@@ -205,7 +205,7 @@ impl Calls {
         let mut at_ms = self.core.clock.now_ms();
         let (mut asked_in, mut has_recalled) = (Epoch::default(), false);
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
-        loop {
+        let away = loop {
             self.admission.may_admit(request.dry_run)?;
             let (resolved, body) = self.preparation.resolve(entry, request, &prepared, at_ms)?;
             self.want_shares(request, &prepared, &resolved);
@@ -248,14 +248,7 @@ impl Calls {
                     known.map(|known| (known_as(&prepared, known.record, at_ms), known.is_parked))
                 }
                 Err(error) => match recovery.after_failure(error).await? {
-                    // What is parked is admitted whole: less than all of it waits for the gate.
-                    Some(away) if amounts.as_ref().is_some_and(|amounts| *amounts != prepared.units) => {
-                        return Err(away.into());
-                    }
-                    Some(away) => {
-                        return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away))
-                            .await;
-                    }
+                    Some(away) => break away,
                     None => None,
                 },
                 Ok(ReserveOutcome::Duplicate { first }) => {
@@ -273,7 +266,12 @@ impl Calls {
             if let Some((outcome, degraded)) = decided {
                 return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms, degraded });
             }
+        };
+        // What is parked is admitted whole: less than all of it waits for the gate.
+        if amounts.is_some_and(|amounts| amounts != prepared.units) {
+            return Err(away.into());
         }
+        Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await
     }
 
     /// Notes of which counters of a call this instance wants shares.
