@@ -105,10 +105,22 @@ impl Load {
         let level = known.steps.take(factor, now_ms);
         if level != before {
             let scaled = level.word().unwrap_or("1");
-            tracing::warn!(load = %factor, %pushed, "limits that follow the load have {scaled} of their capacity");
+            let message = format!("limits that follow the load have {scaled} of their capacity");
+            match self.is_followed() {
+                true => tracing::warn!(load = %factor, %pushed, "{message}"),
+                false => tracing::debug!(load = %factor, %pushed, "{message}"),
+            }
         }
         self.core.load.set(level);
         self.core.metrics.load(factor, level);
+    }
+
+    /// Whether a default limit or one of a plan follows the load.
+    fn is_followed(&self) -> bool {
+        let policy = self.core.policy.current();
+        let definitions = policy.definitions();
+        let of_plans = definitions.plans.values().flat_map(|plan| &plan.limits);
+        definitions.limits.values().chain(of_plans).any(|limit| limit.load_scaled)
     }
 
     /// Real time, also under a test clock: load is about the machine.
