@@ -5,22 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::grant::GrantId;
 use super::ids::{IdempotencyKey, MeterId, TenantId};
 use super::signed_amount::SignedAmount;
+use super::uuid_id::{self, uuid_ids};
 
-/// The id of an adjustment: a hash of its tenant and key, so that a repeated call names the same adjustment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AdjustmentId(uuid::Uuid);
+uuid_ids! {
+    /// The id of an adjustment: a hash of its tenant and key, so that a repeated call names the same adjustment.
+    AdjustmentId, "must be the id of an adjustment";
+}
 
 impl AdjustmentId {
     /// The id under this key.
     pub fn of(tenant: &TenantId, key: &IdempotencyKey) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("tollgate adjustment v1");
-        for part in [tenant.as_str(), key.as_str()] {
-            hasher.update(part.as_bytes());
-            hasher.update(&[0]);
-        }
-        let mut bytes = [0; 16];
-        hasher.finalize_xof().fill(&mut bytes);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+        Self(uuid_id::of_texts("tollgate adjustment v1", &[tenant.as_str(), key.as_str()]))
     }
 
     /// The id of the grant that it makes at this place among its grants.
@@ -28,33 +23,7 @@ impl AdjustmentId {
         let mut hasher = blake3::Hasher::new_derive_key("tollgate grant of an adjustment v1");
         hasher.update(self.0.as_bytes());
         hasher.update(&place.to_le_bytes());
-        let mut bytes = [0; 16];
-        hasher.finalize_xof().fill(&mut bytes);
-        GrantId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
-    }
-
-    /// The id with this UUID.
-    pub fn from_uuid(id: uuid::Uuid) -> Self {
-        Self(id)
-    }
-
-    /// The id as a UUID.
-    pub fn uuid(self) -> uuid::Uuid {
-        self.0
-    }
-}
-
-impl std::fmt::Display for AdjustmentId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for AdjustmentId {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        uuid::Uuid::try_parse(text).map(Self::from_uuid).map_err(|_| "must be the id of an adjustment")
+        GrantId::from_uuid(uuid_id::of_hash(&hasher))
     }
 }
 

@@ -5,23 +5,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::amount::{Amount, Decimals, Units};
 use super::ids::{IdempotencyKey, MeterId, TenantId};
+use super::uuid_id::{self, uuid_ids};
 use super::whole_number::whole_number;
 
-/// The id of a grant: a hash of its tenant and key, so that a repeated call names the same grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId(uuid::Uuid);
+uuid_ids! {
+    /// The id of a grant: a hash of its tenant and key, so that a repeated call names the same grant.
+    GrantId, "must be the id of a grant";
+}
 
 impl GrantId {
     /// The id under this key.
     pub fn of(tenant: &TenantId, key: &IdempotencyKey) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("tollgate grant v1");
-        for part in [tenant.as_str(), key.as_str()] {
-            hasher.update(part.as_bytes());
-            hasher.update(&[0]);
-        }
-        let mut bytes = [0; 16];
-        hasher.finalize_xof().fill(&mut bytes);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+        Self(uuid_id::of_texts("tollgate grant v1", &[tenant.as_str(), key.as_str()]))
     }
 
     /// The id of what the period that starts at `start_ms` (unix ms) gets of the recurring grant with this id.
@@ -29,33 +24,7 @@ impl GrantId {
         let mut hasher = blake3::Hasher::new_derive_key("tollgate repeat of a grant v1");
         hasher.update(self.0.as_bytes());
         hasher.update(&start_ms.to_le_bytes());
-        let mut bytes = [0; 16];
-        hasher.finalize_xof().fill(&mut bytes);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
-    }
-
-    /// The id with this UUID.
-    pub fn from_uuid(id: uuid::Uuid) -> Self {
-        Self(id)
-    }
-
-    /// The id as a UUID.
-    pub fn uuid(self) -> uuid::Uuid {
-        self.0
-    }
-}
-
-impl std::fmt::Display for GrantId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for GrantId {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        uuid::Uuid::try_parse(text).map(Self::from_uuid).map_err(|_| "must be the id of a grant")
+        Self(uuid_id::of_hash(&hasher))
     }
 }
 

@@ -64,5 +64,6 @@ pub mod tenant;
 pub mod trial;
 pub mod upgrade;
 pub mod usage;
+pub mod uuid_id;
 pub mod webhook;
 mod whole_number;

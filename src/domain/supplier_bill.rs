@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::amount::Amount;
 use super::ids::{IdempotencyKey, MeterId, TenantId};
+use super::uuid_id::{self, uuid_ids};
 use rust_decimal::Decimal;
 
 pub use finding::{Finding, Outcome};
@@ -22,42 +23,17 @@ pub use finding::{Finding, Outcome};
 /// The longest tolerance in time: a day.
 pub const TOLERANCE_SECONDS_MAX: u32 = 86_400;
 
-/// The id of a comparison with a bill: a hash of its key, so that a repeated call names the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BillId(Uuid);
+uuid_ids! {
+    /// The id of a comparison with a bill: a hash of its key, so that a repeated call names the same one.
+    BillId, "must be the id of a reconciliation";
+}
 
 impl BillId {
     /// The id under this key.
     pub fn of(key: &IdempotencyKey) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("tollgate supplier bill v1");
         hasher.update(key.as_str().as_bytes());
-        let mut bytes = [0; 16];
-        hasher.finalize_xof().fill(&mut bytes);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
-    }
-
-    /// The id with this UUID.
-    pub fn from_uuid(id: Uuid) -> Self {
-        Self(id)
-    }
-
-    /// The id as a UUID.
-    pub fn uuid(self) -> Uuid {
-        self.0
-    }
-}
-
-impl std::fmt::Display for BillId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for BillId {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Uuid::try_parse(text).map(Self::from_uuid).map_err(|_| "must be the id of a reconciliation")
+        Self(uuid_id::of_hash(&hasher))
     }
 }
 

@@ -3,47 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IdempotencyKey, PlanId, TenantId};
+use super::uuid_id::{self, uuid_ids};
 
-/// The id of an upgrade request: a hash of its tenant and key, so that a repeated call names the same request; or a
-/// new one where it has no key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UpgradeId(uuid::Uuid);
+uuid_ids! {
+    /// The id of an upgrade request: a hash of its tenant and key, so that a repeated call names the same request; or a
+    /// new one where it has no key.
+    UpgradeId, "must be the id of an upgrade request";
+}
 
 impl UpgradeId {
     /// The id under this key.
     pub fn of(tenant: &TenantId, key: &IdempotencyKey) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("tollgate upgrade request v1");
-        for part in [tenant.as_str(), key.as_str()] {
-            hasher.update(part.as_bytes());
-            hasher.update(&[0]);
-        }
-        let mut bytes = [0; 16];
-        hasher.finalize_xof().fill(&mut bytes);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
-    }
-
-    /// The id with this UUID.
-    pub fn from_uuid(id: uuid::Uuid) -> Self {
-        Self(id)
-    }
-
-    /// The id as a UUID.
-    pub fn uuid(self) -> uuid::Uuid {
-        self.0
-    }
-}
-
-impl std::fmt::Display for UpgradeId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for UpgradeId {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        uuid::Uuid::try_parse(text).map(Self::from_uuid).map_err(|_| "must be the id of an upgrade request")
+        Self(uuid_id::of_texts("tollgate upgrade request v1", &[tenant.as_str(), key.as_str()]))
     }
 }
 

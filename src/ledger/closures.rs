@@ -27,6 +27,7 @@ use crate::domain::movements::Movement;
 use crate::domain::movements::close::{carry_holds, go_on, repay_overage, settle, settle_overage};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolloverTerms;
+use crate::domain::uuid_id;
 
 /// A period of a tenant's meter that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -433,7 +434,5 @@ fn operation_id(ended: &EndedPeriod) -> uuid::Uuid {
         hasher.update(&[0]);
     }
     hasher.update(&ended.period.start_ms.to_le_bytes());
-    let mut bytes = [0; 16];
-    hasher.finalize_xof().fill(&mut bytes);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    uuid_id::of_hash(&hasher)
 }

@@ -20,6 +20,7 @@ use crate::domain::movements::Movement;
 use crate::domain::movements::money::{note_line, statement_line};
 use crate::domain::period::Window;
 use crate::domain::statement::Document;
+use crate::domain::uuid_id;
 
 /// How statements are issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +201,5 @@ fn operation_id(document: &Document) -> uuid::Uuid {
     hasher.update(document.tenant.as_str().as_bytes());
     hasher.update(&[0]);
     hasher.update(&document.number.to_le_bytes());
-    let mut bytes = [0; 16];
-    hasher.finalize_xof().fill(&mut bytes);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    uuid_id::of_hash(&hasher)
 }

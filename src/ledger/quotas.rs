@@ -20,6 +20,7 @@ use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::movements::grants;
 use crate::domain::period::Window;
 use crate::domain::plan::PeriodTerms;
+use crate::domain::uuid_id;
 
 /// A quota's capacity as it is sent to the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -393,9 +394,7 @@ fn operation_id(opening: &Opening) -> uuid::Uuid {
         hasher.update(&[0]);
     }
     hasher.update(&opening.period_ms.0.to_le_bytes());
-    let mut bytes = [0; 16];
-    hasher.finalize_xof().fill(&mut bytes);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    uuid_id::of_hash(&hasher)
 }
 
 #[cfg(test)]

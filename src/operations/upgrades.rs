@@ -11,6 +11,7 @@ use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence}
 use crate::domain::ids::{IdempotencyKey, PlanId};
 use crate::domain::period::Window;
 use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
+use crate::domain::uuid_id;
 use crate::ledger::{Deciding, Requested, StoredUpgrade};
 use crate::operations::answers::{Rows, UpgradeDetails};
 use crate::operations::core::Core;
@@ -267,15 +268,9 @@ fn amount(included: Decimal) -> Answer<Amount> {
 /// The id of a raise's grant is a hash of what is raised, in which period and from where: no key names the same grant,
 /// and from one amount a period is raised once.
 fn raise_id(terms: &GrantTerms, window: Window, was: Amount) -> GrantId {
-    let mut hasher = blake3::Hasher::new_derive_key("tollgate raised quota v2");
-    for part in [terms.tenant.as_str(), terms.meter.as_str(), &was.to_string()] {
-        hasher.update(part.as_bytes());
-        hasher.update(&[0]);
-    }
-    hasher.update(&window.start_ms.to_le_bytes());
-    let mut bytes = [0; 16];
-    hasher.finalize_xof().fill(&mut bytes);
-    GrantId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    let (was, start) = (was.to_string(), window.start_ms.to_string());
+    let names = [terms.tenant.as_str(), terms.meter.as_str(), &was, &start];
+    GrantId::from_uuid(uuid_id::of_texts("tollgate raised quota v2", &names))
 }
 
 fn repeated(stored: StoredUpgrade, terms: &UpgradeTerms) -> Answer<UpgradeDetails> {

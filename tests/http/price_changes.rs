@@ -96,6 +96,8 @@ async fn until_another_currency_holds_everything_keeps_its_price_in_the_old_one(
     assert_eq!(answer.body["currencies"], dated, "{answer:?}");
     assert_eq!(app.get("/v1/admin/tenants/acme").await.expect(200).body["currencies"], dated);
     assert_eq!(amounts(&draft(&app).await), ["100.00"]);
+    app.define("bans/loud", json!({ "tenant": "acme", "subject": { "kind": "user", "id": "loud" } })).await;
+    assert_eq!(app.get("/v1/admin/tenants/acme").await.expect(200).body["currencies"], dated);
     refused(&app, "tenants/acme", switch(json!([dollar])), "/prices", "pays in EUR until 2026-04-01").await;
     app.move_clock("2026-04-01T00:00:00Z").await;
     let answer = app.define("tenants/acme", switch(json!([dollar]))).await;

@@ -37,6 +37,14 @@ impl Level {
     }
 }
 
+/// Puts the counters of limits that ask for it under this level of the load.
+pub fn put_under(counters: &mut [Counter], load: LoadLevel) {
+    if load != LoadLevel::Full {
+        let scaled = |counter: &&mut Counter| counter.limit().is_some_and(|limit| limit.load_scaled);
+        counters.iter_mut().filter(scaled).for_each(|counter| counter.load = load);
+    }
+}
+
 /// The counters of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resolved {
@@ -49,10 +57,7 @@ pub struct Resolved {
 impl Resolved {
     /// The same at this level of the load: limits that ask for it have less capacity for new work.
     pub fn under(mut self, load: LoadLevel) -> Self {
-        if load != LoadLevel::Full {
-            let scaled = |counter: &&mut Counter| counter.limit().is_some_and(|limit| limit.load_scaled);
-            self.counters.iter_mut().filter(scaled).for_each(|counter| counter.load = load);
-        }
+        put_under(&mut self.counters, load);
         self
     }
 

@@ -6,46 +6,13 @@ mod url;
 pub use self::url::{WebhookHost, WebhookUrl};
 pub use signature::{WebhookSecret, sign};
 
-/// Ids that are UUIDs.
-macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(uuid::Uuid);
+use super::uuid_id::uuid_ids;
 
-        impl $name {
-            /// The id with this UUID.
-            pub fn from_uuid(id: uuid::Uuid) -> Self {
-                Self(id)
-            }
-
-            /// The id as a UUID.
-            pub fn uuid(self) -> uuid::Uuid {
-                self.0
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = &'static str;
-
-            fn from_str(text: &str) -> Result<Self, Self::Err> {
-                uuid::Uuid::try_parse(text).map(Self::from_uuid).map_err(|_| concat!("must be the id of a ", $what))
-            }
-        }
-    )*};
-}
-
-ids! {
+uuid_ids! {
     /// The id of a webhook.
-    WebhookId, "webhook";
+    WebhookId, "must be the id of a webhook";
     /// The id of a delivery: the same at each attempt, so that a receiver knows a repeat.
-    DeliveryId, "delivery";
+    DeliveryId, "must be the id of a delivery";
 }
 
 /// What a webhook can be notified about.

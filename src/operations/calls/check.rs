@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::call_metrics::outcome_of;
 use super::check_answer::{all_or_none, allowed, answers, refused};
 use super::check_global::GlobalChecks;
-use super::global::under;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::algorithms::Parameters;
 use crate::domain::amount::Units;
@@ -14,6 +13,7 @@ use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OperationId, Partition};
 use crate::domain::policy::Resolved;
 use crate::domain::policy::intervals::OperationInterval;
+use crate::domain::policy::resolve::put_under;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::check::CHECKS_MAX;
 use crate::gate::{CheckAsk, CheckOutcome, CheckedCounters, GateError};
@@ -313,11 +313,11 @@ impl Calls {
             return Ok(Resolution { check, resolved: Err(refusal), globals: Vec::new() });
         }
         let meters = lines.iter().map(|line| &line.meter.id);
-        let globals = check
+        let mut globals = check
             .entry
             .global_counters(meters, operation, at_ms)
             .map_err(|error| OperationError::field("/operation", error.to_string()))?;
-        let globals = under(globals, self.core.load.level());
+        put_under(&mut globals, self.core.load.level());
         let resolved =
             match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
                 Ok(()) => Ok(resolved.under(self.core.load.level())),

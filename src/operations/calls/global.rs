@@ -9,9 +9,9 @@ use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::counter::{Counter, need};
 use crate::domain::ids::{Epoch, ReservationId};
-use crate::domain::load::LoadLevel;
 use crate::domain::period::Window;
 use crate::domain::policy::globals::Globals;
+use crate::domain::policy::resolve::put_under;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::{
     CheckAsk, CheckOutcome, CheckedCounters, CounterReading, GateError, GivenBack, ReserveMode,
@@ -133,7 +133,8 @@ impl Calls {
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(request.dry_run)?;
-            let counters = under(global_counters(entry, prepared, at_ms)?, self.core.load.level());
+            let mut counters = global_counters(entry, prepared, at_ms)?;
+            put_under(&mut counters, self.core.load.level());
             if counters.is_empty() {
                 return Ok(GlobalAnswer::Unasked);
             }
@@ -347,13 +348,6 @@ pub(super) fn global_counters(entry: &TenantEntry, prepared: &Prepared, at_ms: i
     entry
         .global_counters(meters, prepared.operation.as_ref(), at_ms)
         .map_err(|error| OperationError::field("/lines", error.to_string()))
-}
-
-/// The counters of limits that ask for it, scaled by the load.
-pub(super) fn under(mut counters: Vec<Counter>, load: LoadLevel) -> Vec<Counter> {
-    let scaled = |counter: &&mut Counter| counter.limit().is_some_and(|limit| limit.load_scaled);
-    counters.iter_mut().filter(scaled).for_each(|counter| counter.load = load);
-    counters
 }
 
 /// A counter would be beyond the largest amount.

@@ -79,6 +79,10 @@ impl Outage {
             Err(Fallback::Deny) => return Err(away.into()),
             Err(_) => return self.admitted_before(prepared, now_ms, away).await,
         };
+        if let Err(full) = self.room_to_park().await {
+            self.put_back(let_through);
+            return Err(full);
+        }
         keep_restorable(resolved, body);
         let record = match mode {
             ReserveMode::Usage => usage_record(body, &prepared.units, OutboxId::default(), at_ms, at_ms),
@@ -133,7 +137,7 @@ impl Outage {
         Ok((prepared.id, resolved, degraded(record)))
     }
 
-    /// Parks an admission, unless the ledger has its id already.
+    /// Parks an admission for which there is room, unless the ledger has its id already.
     async fn park_admission(
         &self,
         id: ReservationId,
@@ -141,7 +145,6 @@ impl Outage {
         lives: Vec<CounterLife>,
         taken_at_ms: i64,
     ) -> Answer<Admission> {
-        self.room_to_park().await?;
         let tenant = record.body.tenant.clone();
         // Noted first: a call that looks before the admission is parked only finds nothing.
         let noted = tenant.clone();

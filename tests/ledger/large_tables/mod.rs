@@ -1,6 +1,7 @@
 //! What a call, the writer or a look of each second asks of the ledger goes by an index and reads a few rows, however
 //! many there are.
 
+mod elsewhere;
 mod plans;
 mod rows;
 
@@ -26,6 +27,7 @@ use tollgate::ledger::{
 };
 use uuid::Uuid;
 
+use self::elsewhere::ELSEWHERE;
 use self::plans::{LOGGING, Plans};
 use super::events::{
     HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, including, meter, partition, tenant, units, user,
@@ -37,131 +39,6 @@ use crate::writer::apply::book;
 const DAY_MS: i64 = 86_400_000;
 /// When the first decision of the large table was made: 2026-03-09T00:00:00Z.
 const DECISIONS_FROM_MS: i64 = 1_773_014_400_000;
-
-/// Functions of the ledger that nobody waits for in a call, by why.
-const ELSEWHERE: [(&str, &[&str]); 5] = [
-    (
-        "the ledger is opened, installed or migrated",
-        &[
-            "connect",
-            "install",
-            "partitions",
-            "migrate",
-            "pending_migrations",
-            "revert_migrations",
-            "ensure_month_partitions",
-            "next",
-        ],
-    ),
-    (
-        "an administrator changes something, by its key",
-        &[
-            "change_policy",
-            "insert_key",
-            "revoke_key",
-            "note_time_accepted",
-            "note_ban_lifted",
-            "discard_quarantined",
-            "parked_conflict",
-            "settle_conflict",
-            "create_grant",
-            "void_grant",
-            "want_end",
-            "ending_grants",
-            "repeats_ended",
-            "request_upgrade",
-            "post_adjustment",
-            "decide_adjustment",
-            "decide_upgrade",
-            "push_load",
-            "create_webhook",
-            "delete_webhook",
-            "replay_delivery",
-            "count_destructive_call",
-        ],
-    ),
-    (
-        "a job works through many, page by page",
-        &[
-            "adjustments_to_carry_out",
-            "note_adjustment_grant",
-            "note_adjusted",
-            "due_upgrades",
-            "note_upgraded",
-            "included_of",
-            "note_raised",
-            "learn_estimates",
-            "drop_pushed_loads",
-            "copy_decisions",
-            "add_violations",
-            "drop_violations",
-            "drop_damages",
-            "drop_decisions",
-            "drop_gaps",
-            "drop_job_runs",
-            "drop_leases",
-            "drop_losses",
-            "drop_quarantine",
-            "drop_reconciliations",
-            "drop_repeats",
-            "drop_settled_parked",
-            "drop_bills",
-            "thin_batches",
-            "seal_keys",
-            "mergeable_keys",
-            "merge_keys",
-            "open_next_periods",
-            "periods_to_close",
-            "close_periods",
-            "begin_billing",
-            "periods_to_bill",
-            "issue_statements",
-            "partitions_with_returns",
-            "book_carried_returns",
-            "raise_quota_notices",
-            "book_attempt",
-            "drop_quota_notices",
-            "note_delivered",
-            "begin_grant",
-            "forgo_grant",
-            "settle_grant",
-            "untold_capacities",
-            "note_told",
-        ],
-    ),
-    (
-        "its table has a row for each partition, job or instance",
-        &[
-            "plan_jobs",
-            "wake_jobs",
-            "ask_for_job",
-            "claim_job",
-            "renew_job",
-            "finish_job",
-            "give_back_jobs",
-            "jobs",
-            "take_leases",
-            "give_back_leases",
-            "is_leased",
-            "take",
-            "lost",
-            "give_back",
-        ],
-    ),
-    (
-        "one row is written, by its key, after something went wrong",
-        &[
-            "raise_epochs",
-            "verified_on",
-            "abandon_tails",
-            "record_losses",
-            "note_damage",
-            "note_undone",
-            "settle_drift",
-            "refuse_parked",
-        ],
-    ),
-];
 
 /// A ledger on a server of its own that logs how it carries out what it is asked, with large tables; an open hold of
 /// one of them.
