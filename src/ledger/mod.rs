@@ -44,6 +44,7 @@ mod installation;
 mod instant;
 mod issue;
 pub mod jobs;
+mod joins;
 pub(crate) mod journal;
 pub mod key_filters;
 pub mod keys;
