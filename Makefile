@@ -5,6 +5,8 @@ CARGO ?= cargo
 ARGS ?=
 # How many faults of each kind a storm has; outages last as long as they are promised to be survived.
 ROUNDS ?= 20
+# How many seconds Redis is away while each failure policy answers.
+OUTAGE ?= 10
 # How many random sequences the behaviour suite tries.
 CASES ?= 200
 # How many random bills are counted a second way.
@@ -19,7 +21,7 @@ FLOOD ?= 5000000
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm behaviour carts year bill flood lint fmt clean setup
+.PHONY: help run test bench storm outage behaviour carts year bill flood lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -37,6 +39,9 @@ bench: setup ## Measure the parts and the whole on this machine; writes docs/ben
 
 storm: setup ## Kill, empty, freeze and swap the servers under load, at full size (ROUNDS="20")
 	TOLLGATE_STORM_ROUNDS=$(ROUNDS) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::storm
+
+outage: setup ## Stop, freeze and slow Redis under half of the peak, and print how each policy answers (OUTAGE="10")
+	TOLLGATE_OUTAGE_SECONDS=$(OUTAGE) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::failure_policies
 
 behaviour: setup ## Hold the whole service against its model through random calls and kills (CASES="200")
 	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service

@@ -15,6 +15,7 @@ use tokio_postgres::config::Host;
 
 use super::decisions::Copier;
 use super::months::KnownMonths;
+use super::parking::ParkingQueue;
 use super::silence::Silence;
 use super::subjects::KnownSubjects;
 use super::{Ledger, LedgerError};
@@ -62,11 +63,12 @@ pub(super) struct Shared {
     silence: Arc<Silence>,
     look_ups: Connections,
     /// What changes the books runs here: the runtime must outlive the worker thread that asked for it.
-    runtime: Handle,
+    pub(super) runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
     pub(super) months: KnownMonths,
     pub(super) subjects: KnownSubjects,
     pub(super) decisions: tokio::sync::Mutex<Copier>,
+    pub(super) to_park: ParkingQueue,
 }
 
 impl Ledger {
@@ -87,6 +89,7 @@ impl Ledger {
             months: KnownMonths::default(),
             subjects: KnownSubjects::default(),
             decisions: tokio::sync::Mutex::default(),
+            to_park: ParkingQueue::default(),
         };
         let ledger = Self { shared: Arc::new(shared), pool };
         drop(ledger.connection().await?);
@@ -194,7 +197,8 @@ impl Ledger {
         task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
     }
 
-    async fn transact_here<T, F>(&self, begin: &'static str, work: F) -> Result<T, LedgerError>
+    /// As [`Self::transact`], in the task of the caller.
+    pub(super) async fn transact_here<T, F>(&self, begin: &'static str, work: F) -> Result<T, LedgerError>
     where
         F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
     {

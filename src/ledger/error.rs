@@ -3,7 +3,7 @@
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
 /// Why the ledger did not do what was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum LedgerError {
     /// Postgres does not answer, answers too late, or ended the connection. The work may have been done all the same.
     #[error("the ledger does not answer: {0}")]

@@ -62,6 +62,7 @@ pub(crate) mod open_periods;
 mod open_tenants;
 pub mod parked;
 mod parked_conflicts;
+mod parking;
 mod period_use;
 pub mod policy;
 mod policy_write;

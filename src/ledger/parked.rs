@@ -12,9 +12,7 @@ use futures::FutureExt;
 use super::columns::{Milliseconds, reads};
 use super::functions::{clock_timestamp, earlier};
 use super::schema::parked;
-use super::{
-    BEGIN, Ledger, LedgerError, ReservationRow, instant, key_filters, notices, number, reservations,
-};
+use super::{Ledger, LedgerError, ReservationRow, number, reservations};
 use crate::domain::ids::{ReservationId, TenantId};
 
 /// The kind of notice that announces parked calls; its id is their tenant.
@@ -94,11 +92,20 @@ pub struct ParkedCounts {
     pub conflicts: u64,
 }
 
-/// Locks a reservation's calls: they are decided one after the other, whichever instance takes them.
-pub(super) async fn lock(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<(), LedgerError> {
-    let (high, low) = id.uuid().as_u64_pair();
-    let key = i64::from_le_bytes((high ^ low).to_le_bytes());
-    sql_query(include_str!("sql/lock_reservation.sql")).bind::<BigInt, _>(key).execute(connection).await?;
+/// Locks the calls of these reservations: they are decided one after the other, whichever instance takes them.
+pub(super) async fn lock(
+    connection: &mut AsyncPgConnection,
+    ids: &[ReservationId],
+) -> Result<(), LedgerError> {
+    let key = |id: &ReservationId| {
+        let (high, low) = id.uuid().as_u64_pair();
+        i64::from_le_bytes((high ^ low).to_le_bytes())
+    };
+    let mut keys: Vec<i64> = ids.iter().map(key).collect();
+    // In one order everywhere, so that two transactions never wait for each other.
+    keys.sort_unstable();
+    let lock = sql_query(include_str!("sql/lock_reservations.sql"));
+    lock.bind::<Array<BigInt>, _>(keys).execute(connection).await?;
     Ok(())
 }
 
@@ -115,50 +122,7 @@ pub(super) async fn known(
     Ok(KnownReservation { row, parked: calls.load(connection).await? })
 }
 
-pub(super) async fn insert(
-    connection: &mut AsyncPgConnection,
-    id: ReservationId,
-    call: &NewParked,
-) -> Result<(), LedgerError> {
-    let values = (
-        parked::tenant.eq(&call.tenant),
-        parked::partition.eq(id.partition()),
-        parked::reservation_id.eq(id),
-        parked::call.eq(call.call),
-        parked::taken_at.eq(instant::from_ms(call.taken_at_ms)?),
-        parked::payload.eq(&call.payload),
-        parked::fingerprint.eq(call.fingerprint),
-    );
-    diesel::insert_into(parked::table).values(values).execute(connection).await?;
-    if call.fingerprint.is_some() {
-        key_filters::add(connection, &[id]).await?;
-    }
-    notices::tell(connection, NOTICE, call.tenant.as_str(), 0).await
-}
-
 impl Ledger {
-    /// Parks a call of a reservation if `decide` says so. It gets all that the ledger has of the reservation, and
-    /// nobody else decides about that reservation meanwhile.
-    pub async fn park<T: Send + 'static>(
-        &self,
-        id: ReservationId,
-        decide: impl FnOnce(&KnownReservation) -> (Option<NewParked>, T) + Send + 'static,
-    ) -> Result<T, LedgerError> {
-        self.transact(BEGIN, move |connection| {
-            async move {
-                lock(connection, id).await?;
-                let known = known(connection, id).await?;
-                let (parked, decided) = decide(&known);
-                if let Some(parked) = parked {
-                    insert(connection, id, &parked).await?;
-                }
-                Ok(decided)
-            }
-            .boxed()
-        })
-        .await
-    }
-
     /// What the ledger has of a reservation, booked or parked.
     pub async fn known_reservation(&self, id: ReservationId) -> Result<KnownReservation, LedgerError> {
         self.read(|connection| known(connection, id).boxed()).await

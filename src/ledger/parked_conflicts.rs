@@ -102,7 +102,7 @@ async fn hold_as_seen(
     id: ReservationId,
     seen: &ConflictedReservation,
 ) -> Result<(), LedgerError> {
-    super::parked::lock(connection, id).await?;
+    super::parked::lock(connection, &[id]).await?;
     reservations::hold_row(connection, id).await?;
     let now = standing(connection, id).await?;
     if now == *seen {
@@ -141,7 +141,9 @@ async fn settle(
         Settlement::Retry => {
             notices::tell(connection, NOTICE, conflict.tenant.as_str(), 0).await?;
         }
-        Settlement::Usage { id, admission, .. } => super::parked::insert(connection, *id, admission).await?,
+        Settlement::Usage { id, admission, .. } => {
+            super::parking::insert(connection, &[(*id, admission.clone())]).await?;
+        }
     }
     let payload: String = conflict.payload.iter().map(|byte| format!("{byte:02x}")).collect();
     let detail = json!({

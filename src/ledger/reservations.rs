@@ -42,6 +42,21 @@ pub struct ReservationRow {
     pub resolved_at_ms: Option<i64>,
 }
 
+impl ReservationRow {
+    fn of(id: ReservationId, record: Record, resolved_at_ms: Option<i64>, quarantined: bool) -> Self {
+        Self {
+            id,
+            tenant: record.body.tenant.clone(),
+            state: record.head.state,
+            step: record.head.step,
+            last_event: record.head.last_event(),
+            record,
+            quarantined,
+            resolved_at_ms,
+        }
+    }
+}
+
 /// A reservation as a transaction leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReservationChange {
@@ -68,17 +83,7 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn read(self) -> Result<ReservationRow, LedgerError> {
         let id = self.id;
-        let record = decode(id, &self.record)?;
-        Ok(ReservationRow {
-            id,
-            tenant: record.body.tenant.clone(),
-            state: record.head.state,
-            step: record.head.step,
-            last_event: record.head.last_event(),
-            record,
-            quarantined: self.quarantined,
-            resolved_at_ms: self.resolved_at,
-        })
+        Ok(ReservationRow::of(id, decode(id, &self.record)?, self.resolved_at, self.quarantined))
     }
 }
 
@@ -115,6 +120,20 @@ pub(crate) async fn read_records(
         resolved_at_ms: row.resolved_at,
     };
     Ok(rows.into_iter().map(read).collect())
+}
+
+/// Reads these reservations as they are booked; those that are not are left out.
+pub(super) async fn read_rows(
+    connection: &mut AsyncPgConnection,
+    ids: &[ReservationId],
+) -> Result<Vec<ReservationRow>, LedgerError> {
+    let records = read_records(connection, ids).await?;
+    let quarantined = quarantine::waiting(connection, ids).await?;
+    let row = |BookedRecord { id, record, resolved_at_ms }| {
+        let record = record.map_err(|error| damaged(id, error))?;
+        Ok(ReservationRow::of(id, record, resolved_at_ms, quarantined.contains(&id)))
+    };
+    records.into_iter().map(row).collect()
 }
 
 /// Reads one reservation as it is booked.
@@ -155,7 +174,11 @@ pub(super) async fn hold_row(
 }
 
 fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
-    Record::decode(record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))
+    Record::decode(record).map_err(|error| damaged(id, error))
+}
+
+fn damaged(id: ReservationId, error: Undecodable) -> LedgerError {
+    LedgerError::Damaged(format!("reservation {id}: {error}"))
 }
 
 /// A row of the type `booked_reservation`.

@@ -159,7 +159,7 @@ impl Outage {
             Some(found) => (None, Admission::KeyReused(found.record)),
             None => {
                 let new = NewParked {
-                    tenant,
+                    tenant: tenant.clone(),
                     call: parked.name(),
                     taken_at_ms,
                     payload: parked.encode(),

@@ -200,18 +200,22 @@ impl Outage {
         if let Some(away) = self.away(partition, tenant).await? {
             return Ok(Redelivered::Away(away));
         }
+        // Only who has the turn asks the ledger, however many calls wait.
+        let patience = until.saturating_duration_since(Clock::monotonic());
+        let turn = self.parking.turn(partition);
+        let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
+            return Ok(Redelivered::NotYet);
+        };
         let note = self.parking.noted(partition, tenant);
+        if matches!(wanted, Wanted::Others) && note.is_none() {
+            return Ok(Redelivered::All);
+        }
         if self.undelivered(tenant, wanted, 1).await?.is_empty() {
             if let (Wanted::Others | Wanted::Due, Some(note)) = (wanted, note) {
                 self.nothing_else_waits(tenant, note).await?;
             }
             return Ok(Redelivered::All);
         }
-        let patience = until.saturating_duration_since(Clock::monotonic());
-        let turn = self.parking.turn(partition);
-        let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
-            return Ok(Redelivered::NotYet);
-        };
         let name = format!("replay/{partition}");
         let lease = Lease::new(self.core.ledger.clone(), &name, self.core.instance.owner(&name), LEASE);
         let leased_until = Clock::monotonic() + LEASE / 2;
