@@ -100,14 +100,14 @@ macro_rules! policy_calls {
     ($module:ident, $kind:expr, $all:tt, $one:tt, $list_id:tt, $get_id:tt, $put_id:tt, $delete_id:tt, $document:ty, $stored:ty, $example:tt) => {
         pub(super) mod $module {
             use actix_web::{delete, get, put, web};
-            use utoipa_actix_web::service_config::ServiceConfig;
 
             use super::*;
+            use crate::http::handlers::Handlers;
 
             const KIND: DefinitionKind = $kind;
 
             /// The four calls.
-            pub(in crate::http) fn configure(config: &mut ServiceConfig<'_>) {
+            pub(in crate::http) fn configure<C: Handlers>(config: &mut C) {
                 config.service(list_all).service(get_one).service(put_one).service(delete_one);
             }
 

@@ -6,8 +6,8 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, Resource, get, guard, web};
 use utoipa_swagger_ui::Config;
 
+use super::openapi;
 use super::problem::{Code, Problem};
-use super::state::State;
 
 /// Swagger UI sets styles on elements; apart from that, only what this service serves may run or load.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
@@ -23,8 +23,8 @@ static SWAGGER: LazyLock<Arc<Config<'static>>> =
     responses((status = 200, description = "This document.", body = Object, content_type = "application/json"))
 )]
 #[get("/openapi.json")]
-pub(super) async fn openapi_json(state: web::Data<State>) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(state.openapi.clone())
+pub(super) async fn openapi_json() -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(openapi::TEXT.clone())
 }
 
 /// The page itself and its files.

@@ -34,6 +34,7 @@ mod docs;
 mod entries;
 mod envelope;
 mod events;
+mod handlers;
 mod headers;
 mod health;
 mod idempotency;

@@ -5,8 +5,11 @@ mod headers;
 mod parameters;
 mod schemas;
 
+use std::sync::LazyLock;
+
 use actix_web::App;
 use actix_web::http::Method;
+use actix_web::web::Bytes;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -36,10 +39,14 @@ const KEY_SCHEME: &str = "key";
 )]
 struct Contract;
 
+/// The contract as text, made once: every worker and every service of a process shows the same.
+pub(super) static TEXT: LazyLock<Bytes> =
+    LazyLock::new(|| serde_json::to_vec(&openapi()).unwrap_or_default().into());
+
 /// The contract of the public listener: every call with its request, answers, headers, problems, roles and examples.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let app = App::new().into_utoipa_app().openapi(Contract::openapi());
-    let mut document = app.configure(routes::public).split_for_parts().1;
+    let mut document = app.configure(|config| routes::public(config)).split_for_parts().1;
     let components = document.components.get_or_insert_with(Components::new);
     components.add_security_scheme(KEY_SCHEME, SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     schemas::complete(components);

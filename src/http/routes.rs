@@ -1,8 +1,8 @@
 //! Every route on one page: who may call it, and which handler answers.
 
 use actix_web::http::Method;
-use utoipa_actix_web::service_config::ServiceConfig;
 
+use super::handlers::Handlers;
 use super::{
     adjustments, admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys,
     admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations,
@@ -199,7 +199,7 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 /// The handlers of the public listener.
-pub(super) fn public(config: &mut ServiceConfig<'_>) {
+pub(super) fn public<C: Handlers>(config: &mut C) {
     config
         .service(reservations::reserve)
         .service(reservations::consume)
@@ -243,11 +243,12 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(health::livez)
         .service(health::readyz)
         .service(docs::openapi_json)
-        .map(|config| config.service(docs::browse()).service(docs::root()));
+        .undocumented(docs::browse())
+        .undocumented(docs::root());
 }
 
 /// The handlers of what administrators and finance set.
-fn administration(config: &mut ServiceConfig<'_>) {
+fn administration<C: Handlers>(config: &mut C) {
     config
         .service(admin_policy_file::apply_policy)
         .service(admin_policy_trial::try_policy)
@@ -294,7 +295,7 @@ fn administration(config: &mut ServiceConfig<'_>) {
 }
 
 /// The handlers of the operator's listener.
-pub(super) fn ops(config: &mut ServiceConfig<'_>) {
+pub(super) fn ops<C: Handlers>(config: &mut C) {
     config.service(health::metrics).service(health::livez).service(health::readyz);
 }
 

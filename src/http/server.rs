@@ -12,7 +12,6 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, HttpServer};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use utoipa_actix_web::service_config::ServiceConfig as DocumentedConfig;
 
 use super::state::{HttpOptions, State};
 use super::{envelope, routes};
@@ -140,11 +139,11 @@ pub fn app_config(operations: Arc<Operations>, options: HttpOptions) -> impl FnO
 }
 
 fn public_config(state: web::Data<State>, config: &mut ServiceConfig) {
-    let handlers = |config: &mut ServiceConfig| routes::public(&mut DocumentedConfig::new(config));
-    config.app_data(state).service(web::scope("").wrap(from_fn(envelope::public)).configure(handlers));
+    let scope = web::scope("").wrap(from_fn(envelope::public)).configure(routes::public);
+    config.app_data(state).service(scope);
 }
 
 fn ops_config(state: web::Data<State>, config: &mut ServiceConfig) {
-    let handlers = |config: &mut ServiceConfig| routes::ops(&mut DocumentedConfig::new(config));
-    config.app_data(state).service(web::scope("").wrap(from_fn(envelope::ops)).configure(handlers));
+    let scope = web::scope("").wrap(from_fn(envelope::ops)).configure(routes::ops);
+    config.app_data(state).service(scope);
 }

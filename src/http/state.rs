@@ -13,7 +13,6 @@ use super::headers::HeaderOptions;
 use super::mutations::Mutations;
 use super::problem::{Code, Problem};
 use crate::operations::{Answer, Operations};
-use actix_web::web::Bytes;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
@@ -66,7 +65,6 @@ pub(super) struct State {
     pub(super) options: HttpOptions,
     pub(super) cursor_key: CursorKey,
     pub(super) failed_keys: FailedKeys,
-    pub(super) openapi: Bytes,
     mutations: Mutations,
     closing: AtomicBool,
 }
@@ -76,7 +74,6 @@ impl State {
     pub(super) fn new(operations: Arc<Operations>, options: HttpOptions) -> Self {
         Self {
             cursor_key: CursorKey::new(&operations.cursor_key()),
-            openapi: serde_json::to_vec(&super::openapi()).unwrap_or_default().into(),
             failed_keys: FailedKeys::new(),
             mutations: Mutations::new(options.request_timeout, options.max_connections),
             closing: AtomicBool::new(false),
