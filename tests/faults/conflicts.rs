@@ -140,7 +140,8 @@ async fn a_conflict_may_be_dropped_or_tried_again_and_books_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_still_on_its_way_to_the_books_is_not_billed_by_usage_of_a_conflict_as_well() {
-    let app = impatient().start().await;
+    // The list waits for the books as long as a statement may take.
+    let app = impatient().with("postgres.statement_timeout_ms", 10_000).start().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
     app.drained().await;

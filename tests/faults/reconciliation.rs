@@ -315,8 +315,10 @@ async fn a_tenant_with_more_open_holds_than_are_read_at_once_is_compared_like_an
     let body = pages("1").by("ada").lasting(3600);
     app.post(RESERVATIONS, body).await.expect(201);
     app.drained().await;
-    let copies = "INSERT INTO reservations SELECT (json_populate_record(r, json_build_object('id', gen_random_uuid()))).* \
-                  FROM reservations r, generate_series(1, 25000) WHERE r.state = 'reserved'";
+    // Not through the table's trigger, which looks for each row among all before.
+    let copies = "INSERT INTO reservations_open \
+                  SELECT (json_populate_record(r, json_build_object('id', gen_random_uuid()))).* \
+                  FROM reservations_open r, generate_series(1, 25000)";
     crate::ledger::as_owner(&app.database, copies).await.unwrap();
     let many = compared(&app, false).await;
     let lacking: Vec<_> = many.differences.iter().map(|difference| difference.delta()).collect();
