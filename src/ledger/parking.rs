@@ -54,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call that is to be parked, with whoever waits for it.
+/// A call that is to be parked, and its caller who waits.
 trait ToPark: Send {
     fn id(&self) -> ReservationId;
     /// Decides what is parked, by all that the ledger has. A transaction that failed decides again.
