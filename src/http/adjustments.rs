@@ -54,7 +54,7 @@ struct AdjustmentBody {
     amount: SignedAmount,
     /// The currency of `amount` for `money`, such as EUR.
     #[serde(default)]
-    #[schema(value_type = Option<String>, example = json!(null))]
+    #[schema(value_type = Option<String>)]
     currency: Option<Currency>,
     /// When it happened (RFC 3339). For `usage` it lies in the closed period that is corrected.
     #[schema(value_type = String, format = DateTime, example = "2026-12-14T10:00:00Z")]
