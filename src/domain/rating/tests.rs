@@ -253,6 +253,8 @@ fn shown(bill: &Bill) -> Vec<String> {
         LineKey::Usage { meter, .. } => meter.to_string(),
         LineKey::Discount { id } => id.to_string(),
         LineKey::MinimumCommitment => "commitment".into(),
+        LineKey::Grant { meter, .. } => format!("grant of {meter}"),
+        LineKey::Adjustment { .. } => "adjustment".into(),
         LineKey::Tax { code } => code.to_string(),
     };
     bill.lines().iter().map(|line| format!("{} {}", name(line.key()), line.amount())).collect()
