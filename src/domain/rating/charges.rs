@@ -1,5 +1,5 @@
-//! What a bill has beside use and its terms: paid grants that were sold, and adjustments of money. Both are booked before
-//! the bill is made.
+//! What a bill has beside use and its terms: paid grants that were sold, and adjustments of money. Both are booked
+//! before the bill is made.
 
 use std::collections::BTreeMap;
 
