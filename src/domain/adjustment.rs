@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::GrantId;
 use super::ids::{IdempotencyKey, MeterId, TenantId};
+use super::money::Currency;
 use super::signed_amount::SignedAmount;
 use super::uuid_id::{self, uuid_ids};
 
@@ -35,16 +36,19 @@ pub enum AdjustmentEffect {
     Usage,
     /// What may be used: more of it, or less.
     Allowance,
+    /// What is owed: more of it, or less.
+    Money,
 }
 
 impl AdjustmentEffect {
-    const ALL: [Self; 2] = [Self::Usage, Self::Allowance];
+    const ALL: [Self; 3] = [Self::Usage, Self::Allowance, Self::Money];
 
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Usage => "usage",
             Self::Allowance => "allowance",
+            Self::Money => "money",
         }
     }
 
@@ -91,12 +95,14 @@ impl AdjustmentState {
 pub struct AdjustmentTerms {
     /// Whose books.
     pub tenant: TenantId,
-    /// Of which meter.
-    pub meter: MeterId,
+    /// Of which meter; money may be about none.
+    pub meter: Option<MeterId>,
     /// What of it.
     pub effect: AdjustmentEffect,
     /// By how much, not zero.
     pub amount: SignedAmount,
+    /// The currency of the amount, where it is money.
+    pub currency: Option<Currency>,
     /// When it happened (unix ms).
     pub happened_at_ms: i64,
     /// The operation that it corrects.

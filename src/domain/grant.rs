@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::amount::{Amount, Decimals, Units};
 use super::ids::{IdempotencyKey, MeterId, TenantId};
+use super::money::{Currency, Money};
 use super::uuid_id::{self, uuid_ids};
 use super::whole_number::whole_number;
 
@@ -79,6 +80,15 @@ impl Recurrence {
     }
 }
 
+/// What a paid grant costs; one that recurs costs it in each period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantPrice {
+    /// The currency.
+    pub currency: Currency,
+    /// How much, above zero.
+    pub amount: Money,
+}
+
 /// Which grants burn first: 0 (first) to 100, 50 unless it is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
@@ -118,6 +128,8 @@ pub struct GrantTerms {
     pub amount: Amount,
     /// Who pays.
     pub kind: GrantKind,
+    /// What it costs; none where it is given, or paid for elsewhere.
+    pub price: Option<GrantPrice>,
     /// Which grants burn first.
     pub priority: Priority,
     /// From when on (unix ms); none for at once.
@@ -147,6 +159,10 @@ impl GrantTerms {
         // Nothing for one that is given once: its fingerprint is the one that it had before others could recur.
         if self.recurrence != Recurrence::None {
             hasher.update(self.recurrence.as_str().as_bytes());
+        }
+        if let Some(price) = self.price {
+            hasher.update(price.currency.code().as_bytes());
+            hasher.update(price.amount.to_string().as_bytes());
         }
         *hasher.finalize().as_bytes()
     }
@@ -211,12 +227,24 @@ mod tests {
             meter: MeterId::parse("page").unwrap(),
             amount: Amount::parse("10").unwrap(),
             kind: GrantKind::Paid,
+            price: None,
             priority: Priority::default(),
             effective_at_ms: None,
             expires_at_ms: 9_000,
             recurrence: Recurrence::None,
             reason: "a gift".into(),
         }
+    }
+
+    fn price(code: &str) -> Option<GrantPrice> {
+        let currency = Currency::parse(code).unwrap();
+        Some(GrantPrice { currency, amount: currency.money(1_000) })
+    }
+
+    #[test]
+    fn another_price_is_another_grant() {
+        let of = |code| GrantTerms { price: price(code), ..terms() }.fingerprint();
+        assert!(of("EUR") == of("EUR") && of("EUR") != of("USD") && of("EUR") != of("JPY"));
     }
 
     #[test]
@@ -244,6 +272,7 @@ mod tests {
             GrantTerms { expires_at_ms: 9_001, ..terms() },
             GrantTerms { recurrence: Recurrence::Period, ..terms() },
             GrantTerms { reason: String::new(), ..terms() },
+            GrantTerms { price: price("EUR"), ..terms() },
         ] {
             assert_ne!(other.fingerprint(), first, "{other:?}");
         }

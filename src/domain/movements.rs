@@ -28,6 +28,11 @@
 //! | usage was wrong, P closed | Q: consumed → adjusted, adjusted → consumed | [`corrections::in_closed_period`] |
 //! | a line of a statement | revenue → receivable, tax → receivable for a tax; the reverse for one below zero | [`money::statement_line`] |
 //! | a line of a credit note | the same, a correction | [`money::note_line`] |
+//! | money adjusted | revenue → receivable, the reverse for one below zero, a correction | [`money::adjust`] |
+//! | paid grant sold | deferred → receivable | [`money::sell`] |
+//! | … burnt | revenue → deferred | [`money::recognise`] |
+//! | … lapsed | breakage → deferred | [`money::forfeit`] |
+//! | … voided | receivable → deferred | [`money::refund`] |
 
 pub mod close;
 pub mod corrections;
@@ -73,13 +78,18 @@ pub enum Account {
     Receivable,
     /// Money: what was earned.
     Revenue,
+    /// Money: what was sold and is not earned yet.
+    Deferred,
+    /// Money: what was sold and lapsed before it was used.
+    Breakage,
     /// Money: taxes that are owed on.
     Tax,
 }
 
 impl Account {
     /// The accounts of money.
-    pub const OF_MONEY: [Self; 3] = [Self::Receivable, Self::Revenue, Self::Tax];
+    pub const OF_MONEY: [Self; 5] =
+        [Self::Receivable, Self::Revenue, Self::Deferred, Self::Breakage, Self::Tax];
     /// The accounts of units: sources first, then places.
     pub const OF_UNITS: [Self; 13] = [
         Self::Granted,
@@ -125,6 +135,8 @@ impl Account {
             Self::Repaid => "repaid",
             Self::Receivable => "receivable",
             Self::Revenue => "revenue",
+            Self::Deferred => "deferred",
+            Self::Breakage => "breakage",
             Self::Tax => "tax",
         }
     }

@@ -4,12 +4,15 @@
 //! 1. one for each price in force, by meter and price id ([`UsageLine`]);
 //! 2. discounts, in the order given, each of what the ones before left;
 //! 3. what is missing to a minimum commitment;
-//! 4. taxes, each on the sum of all lines above the taxes.
+//! 4. paid grants that were sold, then adjustments of money: neither is discounted, nor counts towards a commitment;
+//! 5. taxes, each on the sum of all lines above the taxes.
 //!
 //! Its total is the sum of its lines. Only quantities go in, no events: how use was cut into events, and in which order
 //! it was booked, cannot matter.
 
+mod charges;
 mod credit_note;
+mod deferral;
 mod exact;
 mod terms;
 #[cfg(test)]
@@ -21,12 +24,17 @@ use std::collections::BTreeMap;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+pub use charges::{Charges, MoneyAdjustment, SoldGrant};
 pub use credit_note::{CreditNote, NoteLine, credit_note};
+pub use deferral::Deferral;
 pub(in crate::domain) use terms::in_force as terms_in_force;
 pub use terms::{Commitment, Dated, Discount, Reduction, TERMS_MAX, Tax, Terms};
 pub use usage_line::{TierPart, UsageLine};
 
+use super::adjustment::AdjustmentId;
 use super::amount::{Amount, InvalidAmount};
+use super::factor::Factor;
+use super::grant::GrantId;
 use super::ids::{MeterId, PriceId};
 use super::money::{Currency, Money, PercentRate};
 use super::movements::{Account, Accounts};
@@ -82,6 +90,8 @@ pub struct Cart<'a> {
     pub used: &'a BTreeMap<MeterId, Used>,
     /// What comes after the usage lines: what holds for the period.
     pub terms: &'a Terms,
+    /// What comes before the taxes, and is in the books already.
+    pub charges: &'a Charges,
 }
 
 /// A line of a bill.
@@ -107,6 +117,32 @@ pub enum Line {
         /// The commitment.
         commitment: Money,
         /// How much is missing.
+        amount: Money,
+    },
+    /// A paid grant that was sold.
+    Grant {
+        /// Which one.
+        grant: GrantId,
+        /// Of which meter.
+        meter: MeterId,
+        /// How many units.
+        quantity: Amount,
+        /// What one costs, where that is exact.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unit: Option<Factor>,
+        /// What all of it costs.
+        amount: Money,
+    },
+    /// What finance adjusted, below zero where it is owed back.
+    Adjustment {
+        /// Which adjustment.
+        id: AdjustmentId,
+        /// The meter that it is about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        meter: Option<MeterId>,
+        /// Why.
+        reason: String,
+        /// How much.
         amount: Money,
     },
     /// A tax.
@@ -141,11 +177,33 @@ pub enum LineKey {
     },
     /// The minimum commitment.
     MinimumCommitment,
+    /// A paid grant.
+    Grant {
+        /// Which one.
+        grant: GrantId,
+        /// Of which meter.
+        meter: MeterId,
+    },
+    /// An adjustment of money.
+    Adjustment {
+        /// Which one.
+        id: AdjustmentId,
+        /// The meter that it is about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        meter: Option<MeterId>,
+    },
     /// A tax.
     Tax {
         /// Which one.
         code: PriceId,
     },
+}
+
+impl LineKey {
+    /// Whether the books had its amount before the bill was made.
+    pub fn is_booked_before(&self) -> bool {
+        matches!(self, Self::Grant { .. } | Self::Adjustment { .. })
+    }
 }
 
 impl Line {
@@ -155,6 +213,8 @@ impl Line {
             Self::Usage(line) => LineKey::Usage { meter: line.meter.clone(), price: line.price.clone() },
             Self::Discount { id, .. } => LineKey::Discount { id: id.clone() },
             Self::MinimumCommitment { .. } => LineKey::MinimumCommitment,
+            Self::Grant { grant, meter, .. } => LineKey::Grant { grant: *grant, meter: meter.clone() },
+            Self::Adjustment { id, meter, .. } => LineKey::Adjustment { id: *id, meter: meter.clone() },
             Self::Tax { code, .. } => LineKey::Tax { code: code.clone() },
         }
     }
@@ -165,6 +225,8 @@ impl Line {
             Self::Usage(line) => line.amount,
             Self::Discount { amount, .. }
             | Self::MinimumCommitment { amount, .. }
+            | Self::Grant { amount, .. }
+            | Self::Adjustment { amount, .. }
             | Self::Tax { amount, .. } => *amount,
         }
     }
@@ -225,6 +287,10 @@ pub fn bill(cart: &Cart<'_>) -> Result<Bill, RatingError> {
         let missing = commitment.checked_sub(owed).ok_or_else(|| too_large("the minimum commitment"))?;
         lines.push(Line::MinimumCommitment { commitment, amount: missing });
         owed = commitment;
+    }
+    for line in cart.charges.lines()? {
+        owed = sum(currency, [owed, line.amount()])?;
+        lines.push(line);
     }
     for tax in &cart.terms.taxes {
         let amount = share(currency, tax.percent, owed, &tax.code)?;

@@ -98,6 +98,16 @@ pub struct Part {
 impl ClosingQuota {
     /// The amounts that count at the period's end, in burn order, once open holds are set against what is unburnt.
     pub fn parts(&self) -> Vec<Part> {
+        self.all_parts().into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// The unused part of each grant among them. What open holds take of a grant counts as burnt.
+    pub fn unused_of_grants(&self) -> Vec<(GrantId, Decimal)> {
+        self.all_parts().into_iter().filter_map(|(id, part)| Some((id?, part.unused))).collect()
+    }
+
+    /// Each part, with the grant that it is of.
+    fn all_parts(&self) -> Vec<(Option<GrantId>, Part)> {
         let base = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
         let rolled = RolledIn::burnables(self.period, &self.rolled_in);
         let grants = self.grants.iter().map(|(grant, _)| grant.clone());
@@ -121,18 +131,18 @@ impl ClosingQuota {
         all.sort_by_key(|(place, ..)| *place);
         let left = all.into_iter().map(|(place, amount, fate)| {
             // A grant that has no cut yet has burnt nothing.
-            (fate, amount - burnt.get(&place).copied().unwrap_or_default())
+            (place.id, fate, amount - burnt.get(&place).copied().unwrap_or_default())
         });
         self.without_holds(left.collect())
     }
 
-    fn without_holds(&self, unburnt: Vec<(Fate, Decimal)>) -> Vec<Part> {
-        let all: Decimal = unburnt.iter().map(|(_, left)| *left).sum();
+    fn without_holds(&self, unburnt: Vec<(Option<GrantId>, Fate, Decimal)>) -> Vec<(Option<GrantId>, Part)> {
+        let all: Decimal = unburnt.iter().map(|(.., left)| *left).sum();
         let mut held = (all - self.available.max(Decimal::ZERO)).clamp(Decimal::ZERO, all.max(Decimal::ZERO));
-        let part = |(fate, left): (Fate, Decimal)| {
+        let part = |(id, fate, left): (Option<GrantId>, Fate, Decimal)| {
             let set = held.min(left);
             held -= set;
-            Part { fate, unused: left - set, held: set }
+            (id, Part { fate, unused: left - set, held: set })
         };
         unburnt.into_iter().map(part).collect()
     }

@@ -17,7 +17,7 @@ use super::ids::MeterId;
 use super::money::Currency;
 use super::plan::PlanDefinition;
 use super::price::{Price, currency_of, in_force, is_unpriced};
-use super::rating::{Bill, Cart, RatingError, Terms, Used, bill, terms_in_force};
+use super::rating::{Bill, Cart, Charges, RatingError, Tax, Terms, Used, bill, terms_in_force};
 use super::tenant::TenantDefinition;
 
 pub use document::{Content, Document, DocumentHash};
@@ -85,11 +85,16 @@ impl<'a> PricedBy<'a> {
     }
 }
 
+/// What was charged beside use, by currency.
+pub type ChargesByCurrency = BTreeMap<Currency, Charges>;
+
 /// A priced period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Priced {
     /// What it costs.
     pub bill: Bill,
+    /// What of it was charged beside use.
+    pub charges: Charges,
     /// The prices in force.
     pub prices: Vec<Price>,
     /// The discounts, the commitment and the taxes in force.
@@ -98,29 +103,59 @@ pub struct Priced {
     pub unpriced: Vec<MeterId>,
 }
 
-/// What was `used` in a period at the prices that hold for it; none where nothing has a price.
+/// What was `used` in a period at the prices that hold for it, with what was charged beside use: first the bill in the
+/// tenant's currency, then one for each other currency in which something was charged. None where nothing has a price
+/// and nothing was charged.
 ///
 /// # Errors
-/// It cannot be rated, or not in one currency.
+/// It cannot be rated, or what has a price not in one currency.
 pub fn price_period(
     by: PricedBy<'_>,
     used: &BTreeMap<MeterId, Used>,
-) -> Result<Option<Priced>, StatementError> {
+    charges: &ChargesByCurrency,
+) -> Result<Vec<Priced>, StatementError> {
     let all: Vec<&Price> = by.own_prices().iter().chain(by.plan_prices()).collect();
     let currency = currency_of(by.currency, all.iter().copied()).map_err(StatementError::Currencies)?;
-    let Some(currency) = currency else { return Ok(None) };
-    let prices = in_force(by.own_prices(), by.plan_prices(), currency, by.start);
-    let is_used = |used: &Used| !used.consumed.is_zero();
-    let meters = used.iter().filter(|(_, used)| is_used(used)).map(|(meter, _)| meter);
-    let unpriced = meters.filter(|meter| is_unpriced(meter, &all, &prices)).cloned().collect();
-    let kept = prices.iter().map(|price| (*price).clone()).collect();
-    let mut terms = by.terms(currency);
-    if prices.is_empty() && terms.minimum_commitment.is_none() {
-        // A discount or a tax of nothing is no line.
-        terms = Terms::default();
+    let mut bills = Vec::new();
+    if let Some(currency) = currency {
+        let prices = in_force(by.own_prices(), by.plan_prices(), currency, by.start);
+        let is_used = |used: &Used| !used.consumed.is_zero();
+        let meters = used.iter().filter(|(_, used)| is_used(used)).map(|(meter, _)| meter);
+        let unpriced = meters.filter(|meter| is_unpriced(meter, &all, &prices)).cloned().collect();
+        let charges = charges.get(&currency).cloned().unwrap_or_default();
+        let mut terms = by.terms(currency);
+        if prices.is_empty() && terms.minimum_commitment.is_none() {
+            // A discount of nothing is no line, nor is a tax.
+            terms = Terms { taxes: taxes_on(&charges, terms.taxes), ..Terms::default() };
+        }
+        let bill = bill(&Cart { currency, prices: prices.clone(), used, terms: &terms, charges: &charges })?;
+        let prices = prices.into_iter().cloned().collect();
+        bills.push(Priced { bill, charges, prices, terms, unpriced });
     }
-    let bill = bill(&Cart { currency, prices, used, terms: &terms })?;
-    Ok(Some(Priced { bill, prices: kept, terms, unpriced }))
+    let others = charges.iter().filter(|(other, _)| currency != Some(**other));
+    for (currency, charges) in others {
+        bills.push(price_charges(by, *currency, charges)?);
+    }
+    Ok(bills)
+}
+
+/// What was charged in one currency beside use, where use is not billed in it.
+///
+/// # Errors
+/// It cannot be rated.
+pub fn price_charges(
+    by: PricedBy<'_>,
+    currency: Currency,
+    charges: &Charges,
+) -> Result<Priced, StatementError> {
+    let terms = Terms { taxes: taxes_on(charges, by.terms(currency).taxes), ..Terms::default() };
+    let used = BTreeMap::new();
+    let bill = bill(&Cart { currency, prices: Vec::new(), used: &used, terms: &terms, charges })?;
+    Ok(Priced { bill, charges: charges.clone(), prices: Vec::new(), terms, unpriced: Vec::new() })
+}
+
+fn taxes_on(charges: &Charges, taxes: Vec<Tax>) -> Vec<Tax> {
+    if charges.is_empty() { Vec::new() } else { taxes }
 }
 
 /// What corrections say of a meter's use in a closed period.

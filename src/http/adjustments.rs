@@ -17,6 +17,7 @@ use super::state::State;
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
+use crate::domain::money::Currency;
 use crate::domain::signed_amount::SignedAmount;
 use crate::operations::FieldError;
 use crate::operations::answers::AdjustmentDetails;
@@ -24,8 +25,11 @@ use crate::operations::requests::{AdjustmentFilter, AdjustmentsRequest};
 
 const TEXT_CHARACTERS_MAX: usize = 500;
 
-const EFFECTS: &[(&str, AdjustmentEffect)] =
-    &[("usage", AdjustmentEffect::Usage), ("allowance", AdjustmentEffect::Allowance)];
+const EFFECTS: &[(&str, AdjustmentEffect)] = &[
+    ("usage", AdjustmentEffect::Usage),
+    ("allowance", AdjustmentEffect::Allowance),
+    ("money", AdjustmentEffect::Money),
+];
 
 const STATES: &[(&str, AdjustmentState)] = &[
     ("pending", AdjustmentState::Pending),
@@ -40,13 +44,18 @@ const STATES: &[(&str, AdjustmentState)] = &[
 struct AdjustmentBody {
     /// Whose books.
     tenant: TenantId,
-    /// Of which meter.
-    meter: MeterId,
-    /// `usage`: what was used in a closed period. `allowance`: what may be used in the open one.
-    #[schema(value_type = String, example = "usage", pattern = "^(usage|allowance)$")]
+    /// Of which meter; for `money` it may be left out.
+    #[serde(default)]
+    meter: Option<MeterId>,
+    /// `usage`: what was used in a closed period. `allowance`: what may be used in the open one. `money`: what is owed.
+    #[schema(value_type = String, example = "usage", pattern = "^(usage|allowance|money)$")]
     effect: AdjustmentEffect,
     /// By how much: above zero for more of it, below for less.
     amount: SignedAmount,
+    /// The currency of `amount` for `money`, such as EUR.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    currency: Option<Currency>,
     /// When it happened (RFC 3339). For `usage` it lies in the closed period that is corrected.
     #[schema(value_type = String, format = DateTime, example = "2026-12-14T10:00:00Z")]
     happened_at: Time,
@@ -85,6 +94,7 @@ impl AdjustmentBody {
             meter: self.meter,
             effect: self.effect,
             amount: self.amount,
+            currency: self.currency,
             happened_at_ms: self.happened_at.0,
             corrects: self.corrects,
             reason: self.reason,
@@ -106,12 +116,14 @@ pub(super) struct AdjustmentAnswer {
     pub(super) id: String,
     /// Whose books.
     pub(super) tenant: String,
-    /// Of which meter.
-    pub(super) meter: String,
-    /// `usage` or `allowance`.
+    /// Of which meter; null for money that is about none.
+    pub(super) meter: Option<String>,
+    /// `usage`, `allowance` or `money`.
     pub(super) effect: &'static str,
     /// By how much.
     pub(super) amount: String,
+    /// The currency of the amounts, where they are money.
+    pub(super) currency: Option<&'static str>,
     /// When it happened.
     pub(super) happened_at: String,
     /// The operation that it corrects.
@@ -139,6 +151,8 @@ pub(super) struct AdjustmentAnswer {
     pub(super) period_start: Option<String>,
     /// The start of the period in which it is booked.
     pub(super) booked_in: Option<String>,
+    /// Money: the number of the statement that has it, once that is issued.
+    pub(super) statement: Option<u64>,
     /// The grants that it has made.
     pub(super) granted: Vec<String>,
     /// The grants that it has voided, the one that burnt last first.
@@ -157,9 +171,10 @@ impl From<AdjustmentDetails> for AdjustmentAnswer {
         Self {
             id: stored.id.to_string(),
             tenant: stored.terms.tenant.to_string(),
-            meter: stored.terms.meter.to_string(),
+            meter: stored.terms.meter.as_ref().map(ToString::to_string),
             effect: stored.terms.effect.as_str(),
             amount: stored.terms.amount.to_string(),
+            currency: stored.terms.currency.map(Currency::code),
             happened_at: rfc3339(stored.terms.happened_at_ms),
             corrects: stored.terms.corrects.map(|id| id.to_string()),
             granted: grants(false),
@@ -175,6 +190,7 @@ impl From<AdjustmentDetails> for AdjustmentAnswer {
             booked_amount: stored.booked_amount.map(|amount| amount.to_string()),
             period_start: stored.period_start_ms.map(rfc3339),
             booked_in: stored.booked_in_ms.map(rfc3339),
+            statement: stored.statement,
             replayed,
         }
     }
@@ -184,7 +200,8 @@ impl From<AdjustmentDetails> for AdjustmentAnswer {
 ///
 /// Usage of a closed period is corrected in the period that is open now, apart from its allowance, and billed by a
 /// credit note to the closed period's statement. More allowance is a grant until the end of the open period; less
-/// voids grants, the one that burns last first. Nothing that stands in the books is changed.
+/// voids grants, the one that burns last first. Money is owed, or owed back, at once: it is a line of the statement of
+/// the open period. Nothing that stands in the books is changed.
 #[utoipa::path(
     tag = "reports",
     params(("Idempotency-Key" = Option<String>, Header, description = "Required, here or as `idempotency_key` in the body.")),
@@ -226,7 +243,7 @@ pub(super) async fn post_adjustment(
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
         ("meter" = Option<String>, Query, description = "Only of this meter."),
-        ("effect" = Option<String>, Query, description = "`usage` or `allowance`."),
+        ("effect" = Option<String>, Query, description = "`usage`, `allowance` or `money`."),
         ("status" = Option<String>, Query, description = "`pending`, `approved`, `booked` or `declined`."),
         ("from" = Option<String>, Query, description = "Posted from here on; RFC 3339, inclusive."),
         ("to" = Option<String>, Query, description = "Posted before; RFC 3339, exclusive."),
@@ -254,7 +271,7 @@ pub(super) async fn list_adjustments(
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
         ("meter" = Option<String>, Query, description = "Only of this meter."),
-        ("effect" = Option<String>, Query, description = "`usage` or `allowance`."),
+        ("effect" = Option<String>, Query, description = "`usage`, `allowance` or `money`."),
         ("status" = Option<String>, Query, description = "`pending`, `approved`, `booked` or `declined`."),
         ("from" = Option<String>, Query, description = "Posted from here on; RFC 3339, inclusive."),
         ("to" = Option<String>, Query, description = "Posted before; RFC 3339, exclusive."),

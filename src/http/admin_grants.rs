@@ -15,9 +15,10 @@ use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::amount::Amount;
-use crate::domain::grant::{self, GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::grant::{self, GrantId, GrantKind, GrantPrice, GrantTerms, Priority};
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
+use crate::domain::money::Currency;
 use crate::operations::FieldError;
 use crate::operations::answers::GrantDetails;
 use crate::operations::requests::{GrantRequest, GrantsRequest};
@@ -66,6 +67,13 @@ struct GrantBody {
     /// `promotional`: it is given. `paid`: the tenant pays for it.
     #[schema(value_type = String, example = "promotional")]
     kind: GrantKind,
+    /// What it costs, above zero, where the tenant pays for it here; one that recurs costs it in each period.
+    #[serde(default)]
+    paid_amount: Option<Amount>,
+    /// The currency of `paid_amount`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "EUR")]
+    currency: Option<Currency>,
     /// Which grants burn first: 0 (first) to 100.
     #[serde(default)]
     #[schema(value_type = u8, minimum = 0, maximum = 100, default = 50)]
@@ -97,7 +105,9 @@ impl GrantBody {
                 format!("must be at most {REASON_CHARACTERS_MAX} characters without control characters");
             return Err(Problem::fields(vec![FieldError::new("/reason", message)]));
         }
+        let price = self.price().map_err(|fault| Problem::fields(vec![fault]))?;
         Ok(GrantTerms {
+            price,
             tenant: self.tenant,
             meter: self.meter,
             amount: self.amount,
@@ -108,6 +118,22 @@ impl GrantBody {
             recurrence: self.recurrence.into(),
             reason: self.reason,
         })
+    }
+
+    fn price(&self) -> Result<Option<GrantPrice>, FieldError> {
+        let fault = |pointer: &str, message: &str| Err(FieldError::new(pointer, message));
+        match (self.paid_amount, self.currency) {
+            (None, None) => Ok(None),
+            (Some(_), None) => fault("/currency", "must say in which currency `paid_amount` is"),
+            (None, Some(_)) => fault("/currency", "is for a grant with a `paid_amount`"),
+            _ if self.kind != GrantKind::Paid => fault("/paid_amount", "is for a grant that is `paid`"),
+            (Some(amount), _) if amount.is_zero() => fault("/paid_amount", "must be more than zero"),
+            (Some(amount), Some(currency)) => {
+                let money = currency.money_of("paid_amount", amount);
+                let amount = money.map_err(|message| FieldError::new("/paid_amount", message))?;
+                Ok(Some(GrantPrice { currency, amount }))
+            }
+        }
     }
 }
 
@@ -125,6 +151,10 @@ struct GrantAnswer {
     amount: String,
     /// `promotional` or `paid`.
     kind: String,
+    /// What it costs; null where nothing is paid for it here.
+    paid_amount: Option<String>,
+    /// The currency of `paid_amount`.
+    currency: Option<&'static str>,
     /// Which grants burn first: 0 (first) to 100.
     priority: u8,
     /// From when on.
@@ -159,6 +189,8 @@ impl From<GrantDetails> for GrantAnswer {
             meter: stored.meter.to_string(),
             amount: stored.amount.to_string(),
             kind: stored.kind.as_str().into(),
+            paid_amount: stored.price.map(|price| price.amount.to_string()),
+            currency: stored.price.map(|price| price.currency.code()),
             priority: stored.priority.get(),
             effective_at: rfc3339(stored.effective_at_ms),
             expires_at: rfc3339(stored.expires_at_ms),
@@ -215,6 +247,9 @@ pub(super) async fn get_grant(
 }
 
 /// Grant an amount beside what the tenant's plan includes. It is at the gate within a second.
+///
+/// What it costs is owed at once: it is a line of the statement of the open period. It is revenue only as the grant
+/// burns. What is not burnt when the grant ends is kept; if it is voided, a credit note gives it back.
 #[utoipa::path(
     tag = "admin",
     params(("Idempotency-Key" = Option<String>, Header, description = "Required, here or as `idempotency_key` in the body.")),

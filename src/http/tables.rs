@@ -174,6 +174,8 @@ impl TableRow for AdjustmentAnswer {
         "decided_at",
         "decided_by",
         "booked_at",
+        "currency",
+        "statement",
     ];
 
     fn table_rows(&self) -> Vec<Vec<Cell>> {
@@ -181,7 +183,7 @@ impl TableRow for AdjustmentAnswer {
         vec![vec![
             Cell::text(Some(&self.id)),
             Cell::text(Some(&self.tenant)),
-            Cell::text(Some(&self.meter)),
+            Cell::text(self.meter.as_ref()),
             Cell::text(Some(self.effect)),
             Cell::number(Some(&self.amount)),
             Cell::number(self.booked_amount.as_ref()),
@@ -197,14 +199,27 @@ impl TableRow for AdjustmentAnswer {
             Cell::text(self.decided_at.as_ref()),
             Cell::text(self.decided_by.as_ref()),
             Cell::text(self.booked_at.as_ref()),
+            Cell::text(self.currency),
+            Cell::number(self.statement),
         ]]
     }
 }
 
 impl TableRow for RevenueRow {
     const FILE: &'static str = "revenue";
-    const COLUMNS: &'static [&'static str] =
-        &["period", "tenant", "plan", "meter", "currency", "billed", "corrected", "revenue", "documents"];
+    const COLUMNS: &'static [&'static str] = &[
+        "period",
+        "tenant",
+        "plan",
+        "meter",
+        "currency",
+        "billed",
+        "corrected",
+        "revenue",
+        "documents",
+        "deferred",
+        "breakage",
+    ];
 
     fn table_rows(&self) -> Vec<Vec<Cell>> {
         vec![vec![
@@ -217,6 +232,8 @@ impl TableRow for RevenueRow {
             Cell::number(Some(&self.corrected)),
             Cell::number(Some(&self.revenue)),
             Cell::number(Some(self.documents)),
+            Cell::number(Some(&self.deferred)),
+            Cell::number(Some(&self.breakage)),
         ]]
     }
 }

@@ -13,6 +13,7 @@ use rust_decimal::Decimal;
 use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::functions::interval;
+use super::grant_sales::{self, EndedGrant};
 use super::grants::QuotaPeriod;
 use super::held_parts::CarriedLeft;
 use super::quotas::PeriodKey;
@@ -278,6 +279,7 @@ async fn close(
     closing: Closing,
     closed_at_ms: impl Fn(&EndedPeriod) -> i64,
 ) -> Result<(), LedgerError> {
+    let ended = ended_sales(connection, periods, &ready, &closed_at_ms).await?;
     let candidates = ready.iter().map(|row| row.candidate(periods)).collect();
     let mut left = rollovers::prepare(connection, partition, candidates, closing.now_ms).await?;
     let closed = |row: Standing| {
@@ -289,7 +291,43 @@ async fn close(
     let carried: Vec<_> = closures.iter().filter_map(|closure| closure.carried.clone()).collect();
     carried_holds::note(connection, &carried).await?;
     let postings = closures.into_iter().map(|closure| closure.posting).collect();
-    journal::post_beside_outbox(connection, partition, postings).await
+    journal::post_beside_outbox(connection, partition, postings).await?;
+    grant_sales::end(connection, partition, &ended).await
+}
+
+/// The sold grants that end with these periods, each with what has burnt of it. What open holds take of one counts as
+/// burnt: it was promised before the grant ended.
+async fn ended_sales(
+    connection: &mut AsyncPgConnection,
+    periods: &[ClosingPeriod],
+    ready: &[Standing],
+    closed_at_ms: impl Fn(&EndedPeriod) -> i64,
+) -> Result<Vec<EndedGrant>, LedgerError> {
+    let keys: Vec<_> = ready.iter().map(|row| row.ended.key()).collect();
+    let mut sold = grant_sales::standing_in(connection, &keys).await?;
+    let with_sales = ready.iter().filter(|row| sold.contains_key(&row.ended.key()));
+    let candidates: Vec<Candidate> = with_sales.map(|row| row.candidate(periods)).collect();
+    let quotas = rollovers::closing(connection, &candidates).await?;
+    let mut ended = Vec::new();
+    for (candidate, quota) in candidates.iter().zip(quotas) {
+        let Candidate { tenant, meter, period, .. } = candidate;
+        let unused: HashMap<_, _> = quota.unused_of_grants().into_iter().collect();
+        let key = (tenant.clone(), meter.clone(), period.start_ms);
+        let is_it = |one: &&ClosingPeriod| one.ended.key() == key;
+        let Some(closed) = periods.iter().find(is_it) else { continue };
+        for (id, amount) in sold.remove(&key).unwrap_or_default() {
+            let Some(left) = unused.get(&id) else { continue };
+            ended.push(EndedGrant {
+                tenant: tenant.clone(),
+                id,
+                period: Some(*period),
+                burnt: self::unused(amount - left),
+                ended_at_ms: closed_at_ms(&closed.ended),
+                is_voided: false,
+            });
+        }
+    }
+    Ok(ended)
 }
 
 /// The periods to which open holds go: after theirs, the first that is not closed. None where the tenant's calendar

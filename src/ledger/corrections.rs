@@ -10,10 +10,10 @@ use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::{LedgerError, instant};
-use crate::domain::adjustment::AdjustmentTerms;
 use crate::domain::booking::Correction;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
+use crate::domain::signed_amount::SignedAmount;
 
 /// The key of a sum: the starts (unix ms) are those of the closed period and of the one in which it is booked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,14 +39,19 @@ pub(crate) struct Corrections(BTreeMap<Key, Sums>);
 
 impl Corrections {
     /// What an adjustment adds to a meter's use in `period`, or takes back, booked in another one.
-    pub(super) fn of_adjustment(terms: &AdjustmentTerms, period: Window, booked_in: Window) -> Self {
+    pub(super) fn of_adjustment(
+        (tenant, meter): (&TenantId, &MeterId),
+        amount: SignedAmount,
+        period: Window,
+        booked_in: Window,
+    ) -> Self {
         let key = Key {
-            tenant: terms.tenant.clone(),
+            tenant: tenant.clone(),
             booked_in_ms: booked_in.start_ms,
-            meter: terms.meter.clone(),
+            meter: meter.clone(),
             start_ms: period.start_ms,
         };
-        Self(BTreeMap::from([(key, Sums { adjusted: terms.amount.decimal(), ..Sums::default() })]))
+        Self(BTreeMap::from([(key, Sums { adjusted: amount.decimal(), ..Sums::default() })]))
     }
 
     /// Adds one of this tenant.

@@ -9,6 +9,7 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::Milliseconds;
+use super::grant_sales::{self, EndedGrant};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
 use super::{
@@ -171,6 +172,7 @@ impl Ledger {
     /// Asks for a grant's end at `now_ms`. From now on the gate gets the capacity without it, as a bound.
     pub async fn void_grant(&self, id: GrantId, now_ms: i64, actor: &str) -> Result<Voided, LedgerError> {
         let actor = actor.to_owned();
+        self.ensure_months_of([now_ms].into_iter()).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 let Some(found) = stored_grants::find(connection, id).await? else {
@@ -196,6 +198,10 @@ impl Ledger {
                     .set((grants::voided_at.eq(Some(now)), grants::settled_at.eq(settled)))
                     .execute(connection)
                     .await?;
+                if !begun {
+                    let cancelled = EndedGrant::unbegun(&found, now_ms, true);
+                    grant_sales::end_one(connection, cancelled).await?;
+                }
                 capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
                 let detail = json!({ "tenant": found.tenant, "meter": found.meter });
                 audit::note(connection, &actor, "void", &format!("grant {id}"), detail).await?;
@@ -214,15 +220,21 @@ impl Ledger {
     /// Ends a grant as of its date that was never booked, because its tenant had no such quota any more. Its period
     /// does not wait for it then.
     pub async fn forgo_grant(&self, stored: StoredGrant, now_ms: i64) -> Result<(), LedgerError> {
+        self.ensure_months_of([stored.expires_at_ms].into_iter()).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 capacities::lock_tenant(connection, &stored.tenant).await?;
                 let unbooked = grants::period_start.is_null().and(grants::settled_at.is_null());
                 let ended_at = instant::from_ms(stored.expires_at_ms)?;
-                diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())).filter(unbooked))
-                    .set(grants::settled_at.eq(Some(ended_at)))
-                    .execute(connection)
-                    .await?;
+                let forgone =
+                    diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())).filter(unbooked))
+                        .set(grants::settled_at.eq(Some(ended_at)))
+                        .execute(connection)
+                        .await?;
+                if forgone > 0 {
+                    let ended = EndedGrant::unbegun(&stored, stored.expires_at_ms, false);
+                    grant_sales::end_one(connection, ended).await?;
+                }
                 capacities::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
             }
             .boxed()
@@ -307,6 +319,15 @@ async fn settle(
     };
     let end = stored_grants::posting(&stored, window, step, ended_at_ms, movements);
     journal::post_beside_outbox(connection, partition, vec![end]).await?;
+    let ended = EndedGrant {
+        tenant: tenant.clone(),
+        id,
+        period: Some(window),
+        burnt: stored.amount.saturating_sub(unburnt),
+        ended_at_ms,
+        is_voided: stored.voided_at_ms.is_some(),
+    };
+    grant_sales::end(connection, partition, &[ended]).await?;
     let ended_at = instant::from_ms(ended_at_ms)?;
     diesel::update(grants::table.find((tenant, id.uuid())))
         .set((grants::settled_at.eq(Some(ended_at)), grants::settled_amount.eq(Some(unburnt.decimal()))))

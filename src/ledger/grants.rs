@@ -13,13 +13,15 @@ use serde_json::json;
 
 use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
 use super::cuts::{self, DueCut};
+use super::grant_sales::{self, SoldIn};
 use super::quotas::{self, Opening};
 use super::schema::{grants, quota_periods};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number, recurring};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
-use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
+use crate::domain::grant::{GrantId, GrantKind, GrantPrice, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, TenantId};
+use crate::domain::money::Currency;
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::grant;
 use crate::domain::period::Window;
@@ -38,6 +40,8 @@ pub struct StoredGrant {
     pub amount: Amount,
     /// Who pays.
     pub kind: GrantKind,
+    /// What it costs; one that recurs costs it in each period.
+    pub price: Option<GrantPrice>,
     /// Which grants burn first.
     pub priority: Priority,
     /// From when on (unix ms).
@@ -88,6 +92,8 @@ pub struct NewGrant {
     pub effective_at_ms: i64,
     /// The service's time (unix ms).
     pub now_ms: i64,
+    /// The billing period that is open: its statement has the price.
+    pub sold_in: Window,
     /// The period in which it begins.
     pub period: QuotaPeriod,
     /// It is cut at boundaries after this place.
@@ -136,6 +142,8 @@ pub(crate) struct Row {
     settled_amount: Option<Decimal>,
     recurrence: String,
     repeats: Option<uuid::Uuid>,
+    paid_amount: Option<Decimal>,
+    currency: Option<String>,
 }
 
 impl Row {
@@ -145,6 +153,10 @@ impl Row {
             id: GrantId::from_uuid(self.id),
             amount: Amount::from_decimal(self.amount).map_err(|_| damaged("amount"))?,
             kind: GrantKind::from_word(&self.kind).ok_or_else(|| damaged("kind"))?,
+            price: match (self.paid_amount, &self.currency) {
+                (Some(amount), Some(code)) => Some(price(amount, code).ok_or_else(|| damaged("price"))?),
+                _ => None,
+            },
             priority: u8::try_from(self.priority)
                 .ok()
                 .and_then(Priority::new)
@@ -170,12 +182,18 @@ impl Row {
     }
 }
 
+fn price(amount: Decimal, code: &str) -> Option<GrantPrice> {
+    let currency = Currency::parse(code).ok()?;
+    Some(GrantPrice { currency, amount: currency.signed_money(amount).ok()? })
+}
+
 impl Ledger {
     /// Makes a grant, once under its id. One that begins now is booked at once, into its period, which is opened if
-    /// need be; a later one when it begins. Raises the capacity's version and notes that the gate has to get it.
+    /// need be; a later one when it begins. What it costs is booked now in any case. Raises the capacity's version and
+    /// notes that the gate has to get it.
     pub async fn create_grant(&self, new: NewGrant, actor: &str) -> Result<Granted, LedgerError> {
         self.partition_of(&new.terms.tenant).await?;
-        self.ensure_months_of([new.period.period_ms.0, new.effective_at_ms].into_iter()).await?;
+        self.ensure_months_of([new.period.period_ms.0, new.effective_at_ms, new.now_ms].into_iter()).await?;
         let (ledger, actor) = (self.clone(), actor.to_owned());
         self.transact(BEGIN_BOOKING, move |connection| {
             async move { create(&ledger, connection, &new, &actor).await }.boxed()
@@ -302,6 +320,7 @@ async fn create(
         meter: terms.meter.clone(),
         amount: terms.amount,
         kind: terms.kind,
+        price: terms.price,
         priority: terms.priority,
         effective_at_ms: new.effective_at_ms,
         expires_at_ms: terms.expires_at_ms,
@@ -320,8 +339,10 @@ async fn create(
         stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period, new.after).await?);
     }
     insert(connection, &stored, new.period.decimals).await?;
+    let partition = ledger.partition_of(&stored.tenant).await?;
+    let sale = SoldIn { period: new.sold_in, at_ms: new.now_ms };
+    grant_sales::sell(connection, partition, &[(&stored, sale)]).await?;
     if stored.recurrence == Recurrence::Period {
-        let partition = ledger.partition_of(&stored.tenant).await?;
         recurring::give_in_open_periods(connection, partition, &stored, new.period.decimals).await?;
     }
     capacities::raise_versions(connection, &stored.tenant, &stored.meter, new.now_ms).await?;
@@ -437,6 +458,8 @@ pub(crate) async fn insert(
         grants::decimals.eq(i16::from(decimals.count())),
         grants::amount.eq(stored.amount.decimal()),
         grants::kind.eq(stored.kind.as_str()),
+        grants::paid_amount.eq(stored.price.map(|price| price.amount.decimal())),
+        grants::currency.eq(stored.price.map(|price| price.currency.code())),
         grants::priority.eq(i16::from(stored.priority.get())),
         grants::effective_at.eq(instant::from_ms(stored.effective_at_ms)?),
         grants::expires_at.eq(instant::from_ms(stored.expires_at_ms)?),

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use self::books::{Books, Head};
 use super::billing::{self, DuePeriod};
 use super::schema::statements;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, cursors, instant, journal, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, charges, cursors, instant, journal, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::meter::MONEY_PREFIX;
@@ -124,7 +124,7 @@ fn count(rows: usize) -> u64 {
     u64::try_from(rows).unwrap_or(u64::MAX)
 }
 
-/// Stores the documents and books their lines, in order.
+/// Stores the documents and books their lines, in order, but for those that are booked already.
 async fn write(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -133,6 +133,7 @@ async fn write(
 ) -> Result<(), LedgerError> {
     let mut postings = Vec::new();
     let mut rows = Vec::with_capacity(documents.len());
+    charges::note(connection, &documents).await?;
     for document in documents {
         let operation_id = operation_id(&document);
         postings.extend(posted(&document, operation_id)?);

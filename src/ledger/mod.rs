@@ -15,6 +15,7 @@ pub mod calendars;
 pub(crate) mod capacities;
 pub(crate) mod carried_holds;
 pub mod chain;
+mod charges;
 mod closed_periods;
 mod closures;
 #[allow(unreachable_pub, reason = "rows that are public name them in traits of Diesel's")]
@@ -37,6 +38,7 @@ mod exports;
 mod functions;
 pub mod gaps;
 mod gate_time;
+mod grant_sales;
 pub mod grants;
 mod grants_left;
 mod held_parts;
@@ -97,8 +99,8 @@ mod webhooks;
 use std::sync::Arc;
 
 pub use adjustments::{
-    AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, CorrectedPeriod, Decided, NewAdjustment, Posted,
-    StoredAdjustment, Unbookable, Verdict,
+    AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment,
+    Posted, StoredAdjustment, Unbookable, Verdict,
 };
 pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;
@@ -122,6 +124,7 @@ pub use expired_holds::{ExpiredCursor, ExpiredFilter};
 pub use exports::{BookedBy, EntryPlace};
 pub use gaps::Gap;
 pub use gate_time::TIME_ACCEPTED;
+pub use grant_sales::SoldIn;
 pub use grants::{GrantCursor, Granted, NewGrant, QuotaPeriod, StoredGrant};
 pub use grants_left::GrantLeft;
 pub use issue::{Issued, Issuing};

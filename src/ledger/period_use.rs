@@ -8,6 +8,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::charges::{self, Until};
 use super::columns::Milliseconds;
 use super::corrections::{self, StoredCorrection, TenantPeriod};
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, billing, currencies, cursors, instant};
@@ -17,7 +18,7 @@ use crate::domain::money::Currency;
 use crate::domain::movements::{Account, Accounts};
 use crate::domain::period::Calendars;
 use crate::domain::rating::Used;
-use crate::domain::statement::LateUse;
+use crate::domain::statement::{ChargesByCurrency, LateUse};
 
 /// What a tenant used in one period, as of one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct PeriodUse {
     pub used: BTreeMap<MeterId, Used>,
     /// The currency of the period; none where the tenant's definition alone says it.
     pub currency: Option<Currency>,
+    /// What was charged beside use.
+    pub charges: ChargesByCurrency,
 }
 
 impl Ledger {
@@ -46,12 +49,15 @@ impl Ledger {
                 let cursor = cursors::read(connection, partition).await?;
                 let currency = currencies::at(connection, tenant.as_str(), start).await?;
                 let begun_at_ms = billing::begun_at_ms(connection, tenant.as_str(), &calendars).await?;
+                let mut charged =
+                    charges::read(connection, &[(&tenant, start_ms)], Until::OnlyPeriod).await?;
+                let charges = charged.remove(&tenant).unwrap_or_default();
                 let key = (tenant, start_ms);
                 let asked = BTreeSet::from([key.clone()]);
                 let mut found = read(connection, &asked).await?.remove(&key).unwrap_or_default();
                 let late = corrections::booked_in(connection, &asked).await?.remove(&key).unwrap_or_default();
                 leave_out(&mut found.used, &late, begun_at_ms.unwrap_or(start_ms));
-                Ok(PeriodUse { cursor, used: found.used, currency })
+                Ok(PeriodUse { cursor, used: found.used, currency, charges })
             }
             .boxed()
         })

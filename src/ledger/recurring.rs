@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::columns::Milliseconds;
 use super::cuts::{self, DueCut, Voided};
+use super::grant_sales::{self, EndedGrant, SoldIn};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::quotas::Opening;
 use super::schema::{grants, period_closures, quota_periods, tenants};
@@ -70,6 +71,11 @@ pub(super) async fn give(
         stored_grants::posting(repeat, period, 1, period.start_ms, grant(period, repeat.amount))
     });
     journal::post_beside_outbox(connection, partition, begins.collect()).await?;
+    let sold = repeats.iter().map(|(repeat, opened)| {
+        let (start_ms, end_ms) = opened.period_ms;
+        (repeat, SoldIn { period: Window { start_ms, end_ms }, at_ms: start_ms })
+    });
+    grant_sales::sell(connection, partition, &sold.collect::<Vec<_>>()).await?;
     for (repeat, opened) in &repeats {
         stored_grants::insert(connection, repeat, opened.decimals).await?;
         if repeat.expires_at_ms < opened.period_ms.1 {
@@ -182,6 +188,9 @@ pub(super) async fn void(
         .bind::<Timestamptz, _>(instant::from_ms(now_ms)?)
         .execute(connection)
         .await?;
+    if found.period_start_ms.is_none() {
+        grant_sales::end_one(connection, EndedGrant::unbegun(&found, now_ms, true)).await?;
+    }
     capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
     let detail = json!({ "tenant": found.tenant, "meter": found.meter });
     audit::note(connection, actor, "void", &format!("grant {}", found.id), detail).await?;

@@ -1,4 +1,4 @@
-//! Revenue: what issued statements and credit notes say is owed, added up by groups.
+//! Revenue: what issued statements and credit notes say is owed, less what of it is not earned yet, added up by groups.
 
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Bool, Nullable, Numeric, Text, Timestamptz};
@@ -54,8 +54,12 @@ pub struct Revenue {
     pub billed: Money,
     /// By credit notes, below zero where it is owed back.
     pub corrected: Money,
-    /// Both.
+    /// What of both is earned: without what is deferred and what was forfeited.
     pub revenue: Money,
+    /// What was sold in grants and is not earned: below zero where more was earned than sold.
+    pub deferred: Money,
+    /// What was forfeited of grants that lapsed.
+    pub breakage: Money,
     /// How many statements and notes have lines in it.
     pub documents: u64,
 }
@@ -78,6 +82,10 @@ struct Row {
     billed: Decimal,
     #[diesel(sql_type = Numeric)]
     corrected: Decimal,
+    #[diesel(sql_type = Numeric)]
+    deferred: Decimal,
+    #[diesel(sql_type = Numeric)]
+    breakage: Decimal,
     #[diesel(sql_type = BigInt)]
     documents: i64,
 }
@@ -98,7 +106,9 @@ impl Row {
             currency,
             billed: money(self.billed)?,
             corrected: money(self.corrected)?,
-            revenue: money(self.billed + self.corrected)?,
+            revenue: money(self.billed + self.corrected - self.deferred - self.breakage)?,
+            deferred: money(self.deferred)?,
+            breakage: money(self.breakage)?,
             documents: number::unsigned(self.documents)?,
             place: RevenueCursor { period: self.period, group: self.place },
         })

@@ -172,7 +172,7 @@ impl Candidate {
 }
 
 /// The quotas of these periods with their grants, in the same order.
-async fn closing(
+pub(super) async fn closing(
     connection: &mut AsyncPgConnection,
     candidates: &[Candidate],
 ) -> Result<Vec<ClosingQuota>, LedgerError> {

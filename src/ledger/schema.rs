@@ -24,7 +24,7 @@ diesel::table! {
     adjustments (tenant, id) {
         tenant -> Text,
         id -> Uuid,
-        meter -> Text,
+        meter -> Nullable<Text>,
         effect -> Text,
         amount -> Numeric,
         happened_at -> Timestamptz,
@@ -40,6 +40,8 @@ diesel::table! {
         booked_amount -> Nullable<Numeric>,
         period_start -> Nullable<Timestamptz>,
         booked_in -> Nullable<Timestamptz>,
+        currency -> Nullable<Text>,
+        statement -> Nullable<Int8>,
     }
 }
 
@@ -341,6 +343,36 @@ diesel::table! {
 }
 
 diesel::table! {
+    grant_burns (tenant, grant_id, period_start) {
+        tenant -> Text,
+        grant_id -> Uuid,
+        period_start -> Timestamptz,
+        amount -> Numeric,
+        recognised -> Numeric,
+        forfeited -> Numeric,
+    }
+}
+
+diesel::table! {
+    grant_sales (tenant, grant_id) {
+        tenant -> Text,
+        grant_id -> Uuid,
+        meter -> Text,
+        amount -> Numeric,
+        price -> Numeric,
+        currency -> Text,
+        sold_at -> Timestamptz,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        statement -> Nullable<Int8>,
+        is_over -> Bool,
+        refunded -> Nullable<Numeric>,
+        refunded_at -> Nullable<Timestamptz>,
+        note -> Nullable<Int8>,
+    }
+}
+
+diesel::table! {
     grants (tenant, id) {
         tenant -> Text,
         id -> Uuid,
@@ -361,6 +393,8 @@ diesel::table! {
         settled_amount -> Nullable<Numeric>,
         recurrence -> Text,
         repeats -> Nullable<Uuid>,
+        paid_amount -> Nullable<Numeric>,
+        currency -> Nullable<Text>,
     }
 }
 

@@ -7,13 +7,13 @@ use rust_decimal::Decimal;
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
-use crate::domain::ids::IdempotencyKey;
+use crate::domain::ids::{IdempotencyKey, MeterId};
 use crate::domain::instant::rfc3339;
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, CorrectedPeriod, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant,
-    Unbookable, Verdict,
+    AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment, Posted, StoredAdjustment,
+    StoredGrant, Unbookable, Verdict,
 };
 use crate::operations::answers::{AdjustmentDetails, Rows};
 use crate::operations::core::Core;
@@ -58,10 +58,10 @@ impl Adjustments {
         }
         let entry = self.core.policy.tenant(&terms.tenant).await?;
         self.check(&entry, &terms).await?;
-        let corrected = self.corrected(&entry, &terms);
+        let booked_as = self.booked_as(&entry, &terms);
         let needs_approval = terms.amount.size() > self.approval_above;
         let now_ms = self.core.clock.now_ms();
-        let new = NewAdjustment { id, terms: terms.clone(), corrected, needs_approval, now_ms };
+        let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
         match self.core.ledger.post_adjustment(new, actor).await? {
             Posted::Now(stored) => self.carried_out(stored, actor).await,
             Posted::Before(stored) => repeated(stored, &terms),
@@ -130,9 +130,9 @@ impl Adjustments {
     async fn decide(&self, id: AdjustmentId, approves: bool, actor: &str) -> Answer<AdjustmentDetails> {
         let found = self.known(id).await?;
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
-        let corrected = self.corrected(&entry, &found.terms);
+        let booked_as = self.booked_as(&entry, &found.terms);
         let now_ms = self.core.clock.now_ms();
-        let verdict = Verdict { approves, corrected, now_ms, actor: actor.to_owned() };
+        let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
         match self.core.ledger.decide_adjustment(id, verdict).await?.ok_or_else(no_such_adjustment)? {
             Decided::Now(stored) => self.carried_out(stored, actor).await,
             Decided::Before(stored) => Ok(AdjustmentDetails { stored, replayed: true }),
@@ -146,13 +146,30 @@ impl Adjustments {
         let mut faults = Vec::new();
         let mut fault = |pointer: &str, message: String| faults.push(FieldError::new(pointer, message));
         let policy = self.core.policy.current();
-        match policy.meter(&terms.meter) {
-            None => fault("/meter", format!("there is no meter {}", terms.meter)),
-            Some(meter) => match terms.amount.size().to_units(meter.decimals) {
-                Ok(_) if terms.amount.is_zero() => fault("/amount", "must not be zero".into()),
+        let meter = terms.meter.as_ref().map(|id| (id, policy.meter(id)));
+        if let Some((id, None)) = meter {
+            fault("/meter", format!("there is no meter {id}"));
+        }
+        if terms.amount.is_zero() {
+            fault("/amount", "must not be zero".into());
+        }
+        let is_money = terms.effect == AdjustmentEffect::Money;
+        match (terms.currency, meter) {
+            (None, _) if is_money => fault("/currency", "must say in which currency `amount` is".into()),
+            (Some(_), _) if !is_money => fault("/currency", "is for an adjustment of money".into()),
+            (Some(currency), _) => match currency.money_of("amount", terms.amount.size()) {
                 Ok(_) => {}
-                Err(error) => fault("/amount", error.to_string()),
+                Err(error) => fault("/amount", error),
             },
+            (None, None) => fault("/meter", "must say of which meter".into()),
+            (None, Some((_, meter))) => {
+                if let Some(Err(error)) = meter.map(|meter| terms.amount.size().to_units(meter.decimals)) {
+                    fault("/amount", error.to_string());
+                }
+            }
+        }
+        if is_money && entry.definition.sandbox {
+            fault("/tenant", format!("{} is a sandbox, which is not billed", terms.tenant));
         }
         if terms.happened_at_ms > self.core.gate_now_ms() {
             fault("/happened_at", "must not be later than now".into());
@@ -172,10 +189,9 @@ impl Adjustments {
     }
 
     async fn check_allowance(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> Answer<()> {
-        let tenant = &terms.tenant;
-        let Some(quota) = quota_period(entry, &terms.meter, self.core.gate_now_ms()) else {
-            let why =
-                format!("{tenant} has no quota of {}, so there is no allowance to correct", terms.meter);
+        let (tenant, meter) = (&terms.tenant, meter_of(terms)?);
+        let Some(quota) = quota_period(entry, meter, self.core.gate_now_ms()) else {
+            let why = format!("{tenant} has no quota of {meter}, so there is no allowance to correct");
             return Err(OperationError::field("/meter", why));
         };
         if !terms.amount.is_negative() {
@@ -200,7 +216,7 @@ impl Adjustments {
         let now_ms = self.core.gate_now_ms();
         let mut left = self.core.ledger.grants_left(&terms.tenant, now_ms, GRANTS_MAX).await?;
         let mut found = Vec::new();
-        for grant in left.remove(&terms.meter).unwrap_or_default().into_iter().rev() {
+        for grant in left.remove(meter_of(terms)?).unwrap_or_default().into_iter().rev() {
             let stored = self.core.ledger.grant(grant.id).await?;
             let once = stored.filter(|stored| stored.recurrence == Recurrence::None);
             found.extend(once.map(|stored| (stored, grant.remaining)));
@@ -208,13 +224,18 @@ impl Adjustments {
         Ok(found)
     }
 
-    fn corrected(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> Option<CorrectedPeriod> {
-        let at = |kind| entry.calendars.window(kind, terms.happened_at_ms);
-        (terms.effect == AdjustmentEffect::Usage).then(|| CorrectedPeriod {
-            period: at(WindowKind::Period),
-            hour_start_ms: at(WindowKind::Hour).start_ms,
-            gate_now_ms: self.core.gate_now_ms(),
-        })
+    fn booked_as(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> BookedAs {
+        let gate_now_ms = self.core.gate_now_ms();
+        let at = |kind, at_ms| entry.calendars.window(kind, at_ms);
+        match terms.effect {
+            AdjustmentEffect::Usage => BookedAs::Usage(CorrectedPeriod {
+                period: at(WindowKind::Period, terms.happened_at_ms),
+                hour_start_ms: at(WindowKind::Hour, terms.happened_at_ms).start_ms,
+                gate_now_ms,
+            }),
+            AdjustmentEffect::Money => BookedAs::Money(at(WindowKind::Period, gate_now_ms)),
+            AdjustmentEffect::Allowance => BookedAs::Grants,
+        }
     }
 
     /// The adjustment once what is approved of it is carried out. Where a server is away, the job does it later.
@@ -267,9 +288,10 @@ impl Adjustments {
             let period = entry.calendars.window(WindowKind::Period, self.core.gate_now_ms());
             let grant = GrantTerms {
                 tenant: terms.tenant.clone(),
-                meter: terms.meter.clone(),
+                meter: meter_of(terms)?.clone(),
                 amount: terms.amount.size(),
                 kind: GrantKind::Promotional,
+                price: None,
                 priority: Priority::default(),
                 effective_at_ms: None,
                 expires_at_ms: period.end_ms,
@@ -341,6 +363,7 @@ impl Adjustments {
             meter: of.meter.clone(),
             amount,
             kind: of.kind,
+            price: of.price.and_then(|price| price.of_part(amount, of.amount)),
             priority: of.priority,
             effective_at_ms: None,
             expires_at_ms: of.expires_at_ms,
@@ -353,6 +376,11 @@ impl Adjustments {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The meter of an adjustment of units: it names one.
+fn meter_of(terms: &AdjustmentTerms) -> Answer<&MeterId> {
+    terms.meter.as_ref().ok_or_else(|| OperationError::field("/meter", "must say of which meter"))
 }
 
 fn reason(stored: &StoredAdjustment) -> String {

@@ -48,7 +48,8 @@ impl GrantVerbs {
         let period = self.period_of(&entry, &terms, effective_at_ms)?;
         check(&entry, &terms, effective_at_ms, now_ms, &period)?;
         let after = self.memory.last_place(entry.partition).await;
-        let new = NewGrant { id, terms, effective_at_ms, now_ms, period, after };
+        let sold_in = entry.windows(now_ms).period;
+        let new = NewGrant { id, terms, effective_at_ms, now_ms, sold_in, period, after };
         match self.core.ledger.create_grant(new, actor).await? {
             Granted::Now(stored) => {
                 self.send(&entry, &stored).await;

@@ -246,6 +246,7 @@ impl Upgrades {
             meter: quota.meter.clone(),
             amount: missing,
             kind: GrantKind::Promotional,
+            price: None,
             priority: Priority::default(),
             effective_at_ms: (!has_begun).then_some(window.start_ms),
             expires_at_ms: window.end_ms,

@@ -191,7 +191,7 @@ async fn one_key_posts_one_adjustment_and_finance_and_administrators_do() {
 #[case::no_meter("/meter", json!({ "meter": "none" }))]
 #[case::no_tenant("/tenant", json!({ "tenant": "nobody" }))]
 #[case::no_reason("/reason", json!({ "reason": "" }))]
-#[case::no_effect("/effect", json!({ "effect": "money" }))]
+#[case::no_effect("/effect", json!({ "effect": "favour" }))]
 #[case::to_come("/happened_at", json!({ "happened_at": "2026-04-03T00:00:00Z" }))]
 #[case::of_the_open_period("/happened_at", json!({ "happened_at": "2026-04-01T10:00:00Z" }))]
 #[case::of_nothing("/corrects", json!({ "corrects": "00000000-0000-0000-0000-000000000000" }))]

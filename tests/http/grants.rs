@@ -233,7 +233,7 @@ async fn a_refused_grant_names_its_fields_and_changes_nothing() {
         ("recurrence", json!("week"), "/recurrence"),
         ("reason", json!("x".repeat(501)), "/reason"),
         ("max_rollover", json!("5"), "/max_rollover"),
-        ("paid_amount", json!("5"), "/paid_amount"),
+        ("paid_amount", json!("5"), "/currency"),
     ] {
         refused(field, value, pointer).await;
     }

@@ -43,6 +43,7 @@ mod list_files;
 mod load;
 mod made_up_keys;
 mod metrics;
+mod money_adjustments;
 mod movements;
 mod periods;
 mod policy_changes;

@@ -10,6 +10,7 @@ mod instances;
 mod leap;
 mod notices;
 mod overage;
+mod paid_grants;
 mod periods;
 mod restore;
 mod retention;

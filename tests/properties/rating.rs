@@ -15,7 +15,9 @@ use tollgate::domain::money::{Currency, Money, PercentRate};
 use tollgate::domain::movements::{Account, Accounts, gate, grants};
 use tollgate::domain::period::Window;
 use tollgate::domain::price::{Charge, ChargeOn, Price, Tier, Tiers, in_force};
-use tollgate::domain::rating::{Bill, Cart, Discount, Line, Reduction, Tax, Terms, Used, bill, credit_note};
+use tollgate::domain::rating::{
+    Bill, Cart, Charges, Discount, Line, Reduction, Tax, Terms, Used, bill, credit_note,
+};
 
 use crate::support::process::from_environment;
 
@@ -114,7 +116,14 @@ impl World {
     fn bill(&self, used: &BTreeMap<MeterId, Used>) -> Bill {
         let start = "2026-02-01".parse().unwrap();
         let prices = in_force(&[], &self.prices, self.currency, start);
-        bill(&Cart { currency: self.currency, prices, used, terms: &self.terms }).unwrap()
+        bill(&Cart {
+            currency: self.currency,
+            prices,
+            used,
+            terms: &self.terms,
+            charges: &Charges::default(),
+        })
+        .unwrap()
     }
 
     /// The amounts of the bill's lines, counted unit by unit by the library's decimals.

@@ -1,6 +1,7 @@
 use super::close::{carry_holds, repay_overage, return_carried, roll_over, settle, settle_overage};
 use super::grants::{change_included, expire, grant, lower_allowance, void};
 use super::*;
+use crate::domain::money::Currency;
 use proptest::prelude::*;
 
 const P: Window = Window { start_ms: 0, end_ms: 1_000 };
@@ -42,6 +43,26 @@ fn accounts_and_classes_are_read_by_the_words_that_they_write() {
     }
     assert_eq!(EntryClass::from_word(EntryClass::Correction.as_str()), Some(EntryClass::Correction));
     assert_eq!(Account::from_word("other"), None);
+}
+
+#[test]
+fn money_moves_between_its_accounts_and_the_other_way_where_it_is_owed_back() {
+    let euros = |minor_units| Currency::parse("EUR").unwrap().money(minor_units);
+    for (class, movement, expected) in [
+        (EntryClass::Grant, money::sell(P, euros(1_050)), "P deferred > receivable 10.5"),
+        (EntryClass::Period, money::recognise(P, euros(333)), "P revenue > deferred 3.33"),
+        (EntryClass::Period, money::forfeit(P, euros(667)), "P breakage > deferred 6.67"),
+        (EntryClass::Grant, money::refund(P, euros(667)), "P receivable > deferred 6.67"),
+        (EntryClass::Correction, money::adjust(P, euros(250)), "P revenue > receivable 2.5"),
+        (EntryClass::Correction, money::adjust(P, euros(-250)), "P receivable > revenue 2.5"),
+        (EntryClass::Period, money::statement_line(P, Account::Tax, euros(19)), "P tax > receivable 0.19"),
+    ] {
+        let movement = movement.unwrap().unwrap();
+        assert_eq!(text(class, &[movement]), [expected]);
+        assert!(!movement.is_of_units());
+    }
+    assert_eq!(money::recognise(P, euros(0)).unwrap(), None);
+    assert!(money::sell(P, euros(-1)).is_err());
 }
 
 #[test]

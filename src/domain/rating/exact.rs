@@ -90,6 +90,16 @@ pub(super) fn share(currency: Currency, percent: PercentRate, of: Money) -> Opti
     Some(currency.money(i64::try_from(minor_units).ok()?))
 }
 
+/// The share of `part` in `whole` of an amount, in whole minor units, half to even; none of a whole that is zero.
+pub(super) fn proportion(currency: Currency, of: Money, part: Amount, whole: Amount) -> Option<Money> {
+    let (part, whole) = (part.decimal().normalize(), whole.decimal().normalize());
+    let decimals = part.scale().max(whole.scale());
+    let (part, whole) = (scaled(part, decimals)?, scaled(whole, decimals)?);
+    let exact = i128::from(of.minor_units()).checked_mul(part)?;
+    let minor_units = (whole > 0).then(|| divide_half_even(exact, whole))??;
+    Some(currency.money(i64::try_from(minor_units).ok()?))
+}
+
 /// A decimal of zero or more as a whole number of 10^-`decimals`; none where it has more decimals or is too large.
 fn scaled(decimal: Decimal, decimals: u32) -> Option<i128> {
     let normal = decimal.normalize();
@@ -97,7 +107,7 @@ fn scaled(decimal: Decimal, decimals: u32) -> Option<i128> {
     normal.mantissa().checked_mul(10_i128.pow(missing))
 }
 
-/// The quotient by a positive even divisor, or by one: a half goes to the even neighbour.
+/// The quotient by a positive divisor: a half goes to the even neighbour.
 fn divide_half_even(dividend: i128, divisor: i128) -> Option<i128> {
     let (whole, rest) = (dividend.div_euclid(divisor), dividend.rem_euclid(divisor));
     // From the floor, up: beyond the half, and at the half where the floor is odd.

@@ -30,7 +30,13 @@ fn used(consumed: &str, overage: &str) -> BTreeMap<MeterId, Used> {
 
 fn bill_of(prices: &[Price], used: &BTreeMap<MeterId, Used>, terms: &Terms) -> Result<Bill, RatingError> {
     let (currency, start) = (prices[0].currency, "2026-02-01".parse().unwrap());
-    bill(&Cart { currency, prices: in_force(&[], prices, currency, start), used, terms })
+    bill(&Cart {
+        currency,
+        prices: in_force(&[], prices, currency, start),
+        used,
+        terms,
+        charges: &Charges::default(),
+    })
 }
 
 fn line(fields: &Value, consumed: &str) -> UsageLine {
@@ -220,7 +226,9 @@ fn what_was_not_used_and_has_no_price_has_no_line() {
     );
     let terms = Terms::default();
     let currency = Currency::parse("JPY").unwrap();
-    let empty = bill(&Cart { currency, prices: vec![], used: &other, terms: &terms }).unwrap();
+    let empty =
+        bill(&Cart { currency, prices: vec![], used: &other, terms: &terms, charges: &Charges::default() })
+            .unwrap();
     assert_eq!((empty.lines().len(), empty.total().to_string()), (0, "0".into()));
 }
 
@@ -245,6 +253,8 @@ fn shown(bill: &Bill) -> Vec<String> {
         LineKey::Usage { meter, .. } => meter.to_string(),
         LineKey::Discount { id } => id.to_string(),
         LineKey::MinimumCommitment => "commitment".into(),
+        LineKey::Grant { meter, .. } => format!("grant of {meter}"),
+        LineKey::Adjustment { .. } => "adjustment".into(),
         LineKey::Tax { code } => code.to_string(),
     };
     bill.lines().iter().map(|line| format!("{} {}", name(line.key()), line.amount())).collect()

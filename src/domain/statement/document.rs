@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::StatementError;
+use crate::domain::adjustment::AdjustmentId;
 use crate::domain::civil_date::CivilDate;
+use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, PlanId, TenantId};
 use crate::domain::money::{Currency, Money};
 use crate::domain::movements::Account;
 use crate::domain::price::Price;
 use crate::domain::rating::{
-    Bill, Cart, CreditNote, Line, LineKey, NoteLine, Terms, Used, bill, credit_note,
+    Bill, Cart, Charges, CreditNote, Line, LineKey, NoteLine, Terms, Used, bill, credit_note,
 };
 
 /// The hash of a document and of all of the tenant's before it.
@@ -59,6 +61,9 @@ pub struct Document {
     /// The discounts, the commitment and the taxes in force. Left out where there are none, as older documents do.
     #[serde(default, skip_serializing_if = "Terms::is_empty")]
     pub terms: Terms,
+    /// What was charged beside use; for a note, with all that is no longer owed of it by now. Left out like the terms.
+    #[serde(default, skip_serializing_if = "Charges::is_empty")]
+    pub charges: Charges,
     /// What was used; for a note, all that is known by now.
     pub used: BTreeMap<MeterId, Used>,
     /// The meters that were used and have prices, of which none holds.
@@ -81,20 +86,43 @@ impl Document {
         }
     }
 
-    /// What its lines cost, in their order, each with the account of who earns it.
+    /// What each of its lines is for and costs, in their order.
+    fn costs(&self) -> Vec<(LineKey, Money)> {
+        match &self.content {
+            Content::Statement { lines } => lines.iter().map(|line| (line.key(), line.amount())).collect(),
+            Content::CreditNote { lines, .. } => {
+                lines.iter().map(|line| (line.key.clone(), line.amount)).collect()
+            }
+        }
+    }
+
+    /// What its lines cost that are booked with it, in their order, each with the account of who earns it. Sales of
+    /// grants, what is given back of them, and adjustments are booked before.
     pub fn amounts(&self) -> Vec<(Account, Money)> {
+        let costs = self.costs().into_iter().filter(|(key, _)| !key.is_booked_before());
         let earned = |key: &LineKey| match key {
             LineKey::Tax { .. } => Account::Tax,
             _ => Account::Revenue,
         };
-        match &self.content {
-            Content::Statement { lines } => {
-                lines.iter().map(|line| (earned(&line.key()), line.amount())).collect()
-            }
-            Content::CreditNote { lines, .. } => {
-                lines.iter().map(|line| (earned(&line.key), line.amount)).collect()
-            }
-        }
+        costs.map(|(key, amount)| (earned(&key), amount)).collect()
+    }
+
+    /// The grants that its lines are for.
+    pub fn grants(&self) -> Vec<GrantId> {
+        let grant = |(key, _)| match key {
+            LineKey::Grant { grant, .. } => Some(grant),
+            _ => None,
+        };
+        self.costs().into_iter().filter_map(grant).collect()
+    }
+
+    /// The adjustments of money that its lines are for.
+    pub fn adjustments(&self) -> Vec<AdjustmentId> {
+        let adjustment = |(key, _)| match key {
+            LineKey::Adjustment { id, .. } => Some(id),
+            _ => None,
+        };
+        self.costs().into_iter().filter_map(adjustment).collect()
     }
 
     /// The hash of the text in which it is kept, and of the document before; zeros before the first.
@@ -105,7 +133,8 @@ impl Document {
         *hasher.finalize().as_bytes()
     }
 
-    /// The note that makes this statement and its `earlier` notes the bill of what was `used`; none where they are it.
+    /// The note that makes this statement and its `earlier` notes the bill of what was `used` and of these `charges`;
+    /// none where they are it.
     ///
     /// # Errors
     /// It cannot be rated, or this is no statement.
@@ -113,11 +142,12 @@ impl Document {
         &self,
         earlier: &[Self],
         used: &BTreeMap<MeterId, Used>,
+        charges: &Charges,
     ) -> Result<Option<CreditNote>, StatementError> {
         let Content::Statement { lines } = &self.content else { return Err(StatementError::NoStatement) };
         let original = Bill::of(self.currency, lines.clone())?;
         let earlier: Vec<CreditNote> = earlier.iter().filter_map(Self::as_note).collect();
-        let note = credit_note(&original, &earlier, &self.rated(used)?)?;
+        let note = credit_note(&original, &earlier, &self.rated(used, charges)?)?;
         Ok(Some(note).filter(|note| !note.lines.is_empty()))
     }
 
@@ -129,20 +159,20 @@ impl Document {
     pub fn recomputes(&self, original: Option<&Self>, earlier: &[Self]) -> Result<bool, StatementError> {
         match (&self.content, original) {
             (Content::Statement { lines }, _) => {
-                let bill = self.rated(&self.used)?;
+                let bill = self.rated(&self.used, &self.charges)?;
                 Ok(bill.lines() == lines && bill.total() == self.total)
             }
             (Content::CreditNote { lines, .. }, Some(original)) => {
-                let note = original.corrected(earlier, &self.used)?;
+                let note = original.corrected(earlier, &self.used, &self.charges)?;
                 Ok(note.is_some_and(|note| note.lines == *lines && note.total == self.total))
             }
             (Content::CreditNote { .. }, None) => Ok(false),
         }
     }
 
-    fn rated(&self, used: &BTreeMap<MeterId, Used>) -> Result<Bill, StatementError> {
+    fn rated(&self, used: &BTreeMap<MeterId, Used>, charges: &Charges) -> Result<Bill, StatementError> {
         let prices = self.prices.iter().collect();
-        Ok(bill(&Cart { currency: self.currency, prices, used, terms: &self.terms })?)
+        Ok(bill(&Cart { currency: self.currency, prices, used, terms: &self.terms, charges })?)
     }
 
     fn as_note(&self) -> Option<CreditNote> {

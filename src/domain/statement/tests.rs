@@ -3,9 +3,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
+use crate::domain::adjustment::AdjustmentId;
+use crate::domain::grant::GrantId;
 use crate::domain::ids::TenantId;
 use crate::domain::movements::Account;
-use crate::domain::rating::{Line, NoteLine};
+use crate::domain::rating::{Charges, Line, MoneyAdjustment, NoteLine, SoldGrant};
 
 fn amount(text: &str) -> Amount {
     Amount::parse(text).unwrap()
@@ -33,7 +35,8 @@ fn priced_by(own: &[Price], currency: Option<&str>) -> Result<Option<Priced>, St
     let currency = currency.map(|code| Currency::parse(code).unwrap());
     let start = "2026-03-01".parse().unwrap();
     let tenant = TenantDefinition { prices: own.to_vec(), ..tenant() };
-    price_period(PricedBy { tenant: &tenant, plan: None, currency, start }, &used("150", "0"))
+    let by = PricedBy { tenant: &tenant, plan: None, currency, start };
+    Ok(price_period(by, &used("150", "0"), &BTreeMap::new())?.pop())
 }
 
 /// The statement of March, number 1.
@@ -41,7 +44,7 @@ fn statement(consumed: &str) -> Document {
     let tenant = tenant();
     let by = PricedBy { tenant: &tenant, plan: None, currency: None, start: "2026-03-01".parse().unwrap() };
     let used = used(consumed, "0");
-    let priced = price_period(by, &used).unwrap().unwrap();
+    let priced = price_period(by, &used, &BTreeMap::new()).unwrap().pop().unwrap();
     Document {
         tenant: TenantId::parse("acme").unwrap(),
         number: 1,
@@ -53,6 +56,7 @@ fn statement(consumed: &str) -> Document {
         currency: priced.bill.currency(),
         prices: priced.prices,
         terms: priced.terms,
+        charges: priced.charges,
         used,
         unpriced: priced.unpriced,
         total: priced.bill.total(),
@@ -64,7 +68,7 @@ fn statement(consumed: &str) -> Document {
 /// The note, with this number, that corrects a statement and its earlier notes to what was used.
 fn note(number: u64, statement: &Document, earlier: &[Document], consumed: &str) -> Option<Document> {
     let used = used(consumed, "0");
-    let note = statement.corrected(earlier, &used).unwrap()?;
+    let note = statement.corrected(earlier, &used, &statement.charges).unwrap()?;
     let content = Content::CreditNote { corrects: statement.number, lines: note.lines };
     Some(Document { number, used, total: note.total, content, ..statement.clone() })
 }
@@ -108,11 +112,13 @@ fn lines(tenant: serde_json::Value, plan: serde_json::Value, consumed: &str) -> 
     let plan: PlanDefinition = serde_json::from_value(plan).unwrap();
     let start = "2026-03-01".parse().unwrap();
     let by = PricedBy { tenant: &tenant, plan: Some(&plan), currency: None, start };
-    let priced = price_period(by, &used(consumed, "0")).unwrap().unwrap();
+    let priced = price_period(by, &used(consumed, "0"), &BTreeMap::new()).unwrap().pop().unwrap();
     let line = |line: &Line| match line {
         Line::Usage(line) => format!("usage {}", line.amount),
         Line::Discount { id, amount, .. } => format!("{id} {amount}"),
         Line::MinimumCommitment { amount, .. } => format!("commitment {amount}"),
+        Line::Grant { quantity, amount, .. } => format!("grant of {quantity} {amount}"),
+        Line::Adjustment { reason, amount, .. } => format!("{reason} {amount}"),
         Line::Tax { code, amount, .. } => format!("{code} {amount}"),
     };
     priced.bill.lines().iter().map(line).collect()
@@ -187,7 +193,7 @@ fn the_hash_of_a_document_covers_those_before_it() {
 fn a_note_corrects_a_statement_and_no_note() {
     let first = statement("90");
     let second = note(2, &first, &[], "120").unwrap();
-    assert_eq!(second.corrected(&[], &used("1", "0")), Err(StatementError::NoStatement));
+    assert_eq!(second.corrected(&[], &used("1", "0"), &Charges::default()), Err(StatementError::NoStatement));
 }
 
 #[rstest::rstest]
@@ -246,6 +252,95 @@ fn without_prices_there_is_no_currency_and_with_several_one_must_be_chosen() {
     let chosen = priced_by(&several, Some("EUR")).unwrap().unwrap();
     assert_eq!(chosen.bill.total().to_string(), "2.50");
     assert!(matches!(chosen.bill.lines(), [Line::Usage(_)]));
-    let changes = statement("90").corrected(&[], &used("91", "0")).unwrap().unwrap();
+    let changes = statement("90").corrected(&[], &used("91", "0"), &Charges::default()).unwrap().unwrap();
     assert!(matches!(changes.lines.as_slice(), [NoteLine { .. }]));
+}
+
+fn sold(quantity: &str, minor_units: i64) -> SoldGrant {
+    let key = crate::domain::ids::IdempotencyKey::parse("k").unwrap();
+    SoldGrant {
+        grant: GrantId::of(&TenantId::parse("acme").unwrap(), &key),
+        meter: MeterId::parse("page").unwrap(),
+        quantity: amount(quantity),
+        price: Currency::parse("EUR").unwrap().money(minor_units),
+        refunded: None,
+    }
+}
+
+/// A credit of five, and a grant of three for ten.
+fn charges() -> Charges {
+    let id = AdjustmentId::of(
+        &TenantId::parse("acme").unwrap(),
+        &crate::domain::ids::IdempotencyKey::parse("k").unwrap(),
+    );
+    let amount = Currency::parse("EUR").unwrap().money(-500);
+    let credit = MoneyAdjustment { id, meter: None, reason: "goodwill".to_owned(), amount };
+    Charges { grants: vec![sold("3", 1_000)], adjustments: vec![credit] }
+}
+
+fn charged(tenant: serde_json::Value, charges: &[(&str, Charges)]) -> Vec<Priced> {
+    let tenant: TenantDefinition = serde_json::from_value(tenant).unwrap();
+    let by = PricedBy { tenant: &tenant, plan: None, currency: None, start: "2026-03-01".parse().unwrap() };
+    let charges = charges.iter().map(|(code, charges)| (Currency::parse(code).unwrap(), charges.clone()));
+    price_period(by, &used("150", "0"), &charges.collect()).unwrap()
+}
+
+#[test]
+fn charges_come_before_the_taxes_and_are_neither_discounted_nor_count_towards_a_commitment() {
+    let tenant = json!({
+        "id": "acme", "prices": prices(), "discounts": [{ "id": "early", "percent": "10" }],
+        "minimum_commitments": [{ "amount": "5", "currency": "EUR" }], "taxes": [{ "code": "vat", "percent": "10" }],
+    });
+    let bills = charged(tenant, &[("EUR", charges())]);
+    let amounts: Vec<_> = bills[0].bill.lines().iter().map(|line| line.amount().to_string()).collect();
+    assert_eq!(amounts, ["2.50", "-0.25", "2.75", "10.00", "-5.00", "1.00"]);
+    assert_eq!((bills.len(), bills[0].bill.total().to_string()), (1, "11.00".to_owned()));
+}
+
+#[test]
+fn what_is_charged_in_another_currency_is_a_bill_of_its_own_with_the_taxes() {
+    let taxes = json!([{ "code": "vat", "percent": "10" }]);
+    let euros = charged(json!({ "id": "acme", "taxes": taxes }), &[("EUR", charges())]);
+    let totals = |bills: &[Priced]| {
+        let total = |priced: &Priced| format!("{} {}", priced.bill.currency(), priced.bill.total());
+        bills.iter().map(total).collect::<Vec<_>>()
+    };
+    assert_eq!(totals(&euros), ["EUR 5.50"], "nothing else has a price");
+    let dollars = Charges { grants: Vec::new(), ..charges() };
+    let both = charged(json!({ "id": "acme", "prices": prices(), "taxes": taxes }), &[("USD", dollars)]);
+    assert_eq!(totals(&both), ["EUR 2.75", "USD -5.50"]);
+}
+
+#[test]
+fn a_note_gives_back_what_was_not_burnt_of_a_voided_grant_with_its_tax() {
+    let tenant =
+        json!({ "id": "acme", "prices": prices(), "taxes": [{ "code": "vat", "percent": "10" }] });
+    let charges = Charges { grants: vec![sold("3", 1_000)], adjustments: Vec::new() };
+    let Priced { bill, terms, charges, .. } = charged(tenant, &[("EUR", charges)]).remove(0);
+    let content = Content::Statement { lines: bill.lines().to_vec() };
+    let first = Document { terms, charges, content, total: bill.total(), ..statement("150") };
+    assert!(first.recomputes(None, &[]).unwrap());
+    assert_eq!(first.grants().len(), 1);
+    let refunds = BTreeMap::from([(first.grants()[0], first.currency.money(667))]);
+    let charges = first.charges.with_refunds(&refunds);
+    let note = first.corrected(&[], &first.used, &charges).unwrap().unwrap();
+    let amounts: Vec<_> = note.lines.iter().map(|line| line.amount.to_string()).collect();
+    assert_eq!((amounts, note.total.to_string()), (vec!["-6.67".into(), "-0.67".into()], "-7.34".to_owned()));
+    let content = Content::CreditNote { corrects: 1, lines: note.lines };
+    let second = Document { number: 2, charges, total: note.total, content, ..first.clone() };
+    assert!(second.recomputes(Some(&first), &[]).unwrap());
+    // Its entries are those of the tax: the sale and what is given back are booked with the grant.
+    assert_eq!(second.amounts(), [(Account::Tax, first.currency.money(-67))]);
+    let text = serde_json::to_string(&second).unwrap();
+    assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), second);
+    let later = Document { number: 3, ..note_of(&first, &second) };
+    assert!(later.grants().is_empty(), "nothing is given back twice");
+}
+
+/// The note to ten more pages, which leaves what was given back before as it is.
+fn note_of(first: &Document, before: &Document) -> Document {
+    let used = used("100", "0");
+    let note = first.corrected(std::slice::from_ref(before), &used, &before.charges).unwrap().unwrap();
+    let content = Content::CreditNote { corrects: 1, lines: note.lines };
+    Document { used, total: note.total, content, ..before.clone() }
 }

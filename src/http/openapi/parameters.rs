@@ -55,7 +55,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
             text().enum_values(Some(["pending", "approved", "booked", "declined"])).into()
         }
         "status" => ReservationState::schema(),
-        "effect" => text().enum_values(Some(["usage", "allowance"])).into(),
+        "effect" => text().enum_values(Some(["usage", "allowance", "money"])).into(),
         "reservation" | "delivery" => uuid(),
         "number" => {
             let number = ObjectBuilder::new().schema_type(Type::Integer);

@@ -200,10 +200,14 @@ pub(in crate::http) struct RevenueRow {
     pub(in crate::http) billed: String,
     /// By credit notes, below zero where it is owed back.
     pub(in crate::http) corrected: String,
-    /// Both.
+    /// What of both is earned: `billed` and `corrected` less `deferred` and `breakage`.
     pub(in crate::http) revenue: String,
     /// How many statements and credit notes have lines in it.
     pub(in crate::http) documents: i64,
+    /// What was sold in grants less what of such was earned, forfeited or given back: below zero where that is more.
+    pub(in crate::http) deferred: String,
+    /// What was forfeited of sold grants that lapsed before they were used.
+    pub(in crate::http) breakage: String,
 }
 
 /// A comparison of the gate with the ledger.
@@ -419,6 +423,8 @@ impl From<Revenue> for RevenueRow {
             corrected: row.corrected.to_string(),
             revenue: row.revenue.to_string(),
             documents: number(row.documents),
+            deferred: row.deferred.to_string(),
+            breakage: row.breakage.to_string(),
         }
     }
 }

@@ -26,9 +26,9 @@ pub(in crate::http) struct TierAnswer {
 /// A line of a statement.
 #[derive(Debug, Clone, Default, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct StatementLineAnswer {
-    /// `usage`, `discount`, `minimum_commitment` or `tax`.
+    /// `usage`, `discount`, `minimum_commitment`, `grant`, `adjustment` or `tax`.
     pub(in crate::http) kind: &'static str,
-    /// Usage: what was used.
+    /// Usage, grants and adjustments: of which meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) meter: Option<String>,
     /// Usage: which of the meter's prices, where it has several.
@@ -43,7 +43,7 @@ pub(in crate::http) struct StatementLineAnswer {
     /// Usage: which units, `consumed` or `overage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) charge_on: Option<&'static str>,
-    /// Usage: how many units.
+    /// Usage and grants: how many units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) quantity: Option<String>,
     /// Usage: how many units the price has free of charge.
@@ -52,7 +52,7 @@ pub(in crate::http) struct StatementLineAnswer {
     /// Usage: the units that are not free of charge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) charged: Option<String>,
-    /// Usage: what a unit costs, or a package of them, where all cost the same.
+    /// Usage and grants: what a unit costs, or a package of them, where all cost the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) unit: Option<String>,
     /// Usage: how many units are in a package.
@@ -67,7 +67,7 @@ pub(in crate::http) struct StatementLineAnswer {
     /// Usage: the price's minimum, where the line was raised to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) minimum: Option<String>,
-    /// Discounts and taxes: which one.
+    /// Discounts, grants, adjustments and taxes: which one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) id: Option<String>,
     /// Discounts and taxes: the rate.
@@ -79,6 +79,9 @@ pub(in crate::http) struct StatementLineAnswer {
     /// Minimum commitment: the commitment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) commitment: Option<String>,
+    /// Adjustments: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) reason: Option<String>,
     /// A credit note's: what was billed for it so far, by the statement and earlier notes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) billed: Option<String>,
@@ -235,6 +238,23 @@ impl From<&Line> for StatementLineAnswer {
                 amount,
                 ..Self::default()
             },
+            Line::Grant { grant, meter, quantity, unit, .. } => Self {
+                kind: "grant",
+                id: Some(grant.to_string()),
+                meter: Some(meter.to_string()),
+                quantity: Some(quantity.to_string()),
+                unit: unit.map(|unit| unit.to_string()),
+                amount,
+                ..Self::default()
+            },
+            Line::Adjustment { id, meter, reason, .. } => Self {
+                kind: "adjustment",
+                id: Some(id.to_string()),
+                meter: meter.as_ref().map(ToString::to_string),
+                reason: Some(reason.clone()),
+                amount,
+                ..Self::default()
+            },
             Line::Tax { code, percent, base, .. } => Self {
                 kind: "tax",
                 id: Some(code.to_string()),
@@ -264,6 +284,15 @@ impl From<&NoteLine> for StatementLineAnswer {
             },
             LineKey::Discount { id } => Self { kind: "discount", id: Some(id.to_string()), ..changed },
             LineKey::MinimumCommitment => Self { kind: "minimum_commitment", ..changed },
+            LineKey::Grant { grant, meter } => {
+                Self { kind: "grant", id: Some(grant.to_string()), meter: Some(meter.to_string()), ..changed }
+            }
+            LineKey::Adjustment { id, meter } => Self {
+                kind: "adjustment",
+                id: Some(id.to_string()),
+                meter: meter.as_ref().map(ToString::to_string),
+                ..changed
+            },
             LineKey::Tax { code } => Self { kind: "tax", id: Some(code.to_string()), ..changed },
         }
     }

@@ -4,6 +4,9 @@
 use rust_decimal::Decimal;
 
 use super::wording::{corrected, described};
+use crate::domain::amount::Amount;
+use crate::domain::factor::Factor;
+use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
 use crate::domain::price::PriceModel;
 use crate::domain::rating::{Line, LineKey, NoteLine, UsageLine};
@@ -80,6 +83,8 @@ fn correction(line: &NoteLine) -> Vec<Cell> {
         LineKey::Usage { meter, .. } => ("Usage", Some(meter)),
         LineKey::Discount { .. } => ("Credit", None),
         LineKey::MinimumCommitment => ("Adjustment", None),
+        LineKey::Grant { meter, .. } => ("Purchase", Some(meter)),
+        LineKey::Adjustment { meter, .. } => ("Adjustment", meter.as_ref()),
         LineKey::Tax { .. } => ("Tax", None),
     };
     let amount = Cell::number(Some(line.amount));
@@ -106,6 +111,8 @@ fn charge(line: &Line) -> Vec<Cell> {
         Line::Usage(_) => ("Usage", "Usage-Based"),
         Line::Discount { .. } => ("Credit", "Recurring"),
         Line::MinimumCommitment { .. } => ("Adjustment", "Recurring"),
+        Line::Grant { .. } => ("Purchase", "One-Time"),
+        Line::Adjustment { .. } => ("Adjustment", "One-Time"),
         Line::Tax { .. } => ("Tax", "Recurring"),
     };
     let amount = Cell::number(Some(line.amount()));
@@ -121,6 +128,12 @@ fn charge(line: &Line) -> Vec<Cell> {
     ];
     match line {
         Line::Usage(usage) => cells.extend(priced(usage)),
+        Line::Grant { meter, quantity, unit, .. } => cells.extend(sold(meter, *quantity, *unit)),
+        Line::Adjustment { meter, .. } => {
+            cells.resize(cells.len() + 7, Cell::Empty);
+            cells.push(Cell::text(meter.as_ref()));
+            cells.resize(cells.len() + 3, Cell::Empty);
+        }
         _ => cells.resize(cells.len() + 11, Cell::Empty),
     }
     cells
@@ -157,6 +170,24 @@ fn priced(usage: &UsageLine) -> [Cell; 11] {
         Cell::text(Some(format!("{sku}/{}", usage.effective_from))),
         Cell::text(Some(usage.model.as_str())),
         Cell::number(unit_price.map(|price| price.normalize())),
+    ]
+}
+
+/// The same cells of a paid grant.
+fn sold(meter: &MeterId, quantity: Amount, unit: Option<Factor>) -> [Cell; 11] {
+    let unit = Cell::number(unit);
+    [
+        unit.clone(),
+        Cell::text(Some("Standard")),
+        Cell::number(Some(quantity)),
+        Cell::text(Some(meter)),
+        Cell::Empty,
+        Cell::Empty,
+        Cell::text(Some(meter)),
+        Cell::text(Some(meter)),
+        Cell::Empty,
+        Cell::Empty,
+        unit,
     ]
 }
 

@@ -3,7 +3,7 @@
 use crate::http::cell::Cell;
 use crate::http::shapes::{StatementAnswer, StatementLineAnswer, TierAnswer};
 
-pub(super) const COLUMNS: [&str; 33] = [
+pub(super) const COLUMNS: [&str; 34] = [
     "tenant",
     "period_start",
     "period_end",
@@ -37,6 +37,7 @@ pub(super) const COLUMNS: [&str; 33] = [
     "issued_at",
     "billed",
     "corrected",
+    "reason",
 ];
 
 /// The rows, in the order of the lines.
@@ -81,5 +82,6 @@ fn row(draft: &StatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
         Cell::text(draft.issued_at.as_ref()),
         Cell::number(line.billed.as_ref()),
         Cell::number(line.corrected.as_ref()),
+        Cell::text(line.reason.as_ref()),
     ]
 }

@@ -68,7 +68,10 @@ pub(super) fn page(draft: &StatementDetails, answer: &StatementAnswer) -> Result
             Line::Discount { percent, base, .. } => {
                 (String::new(), percent.map_or_else(String::new, |percent| format!("{percent} %")), of(base))
             }
-            Line::MinimumCommitment { .. } => (String::new(), String::new(), Vec::new()),
+            Line::Grant { quantity, unit, .. } => {
+                (quantity.to_string(), unit.map_or_else(String::new, |unit| unit.to_string()), Vec::new())
+            }
+            Line::MinimumCommitment { .. } | Line::Adjustment { .. } => Default::default(),
             Line::Tax { percent, base, .. } => (String::new(), format!("{percent} %"), of(base)),
         };
         PageLine { what: described(line), notes, quantity, price, amount, tiers }

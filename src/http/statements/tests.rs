@@ -11,7 +11,7 @@ use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::price::{Price, in_force};
-use crate::domain::rating::{Cart, Discount, Reduction, Terms, Used, bill};
+use crate::domain::rating::{Cart, Charges, Discount, Reduction, Terms, Used, bill};
 use crate::http::cell::Cell;
 use crate::operations::answers::{StatementDetails, StatementLine};
 
@@ -46,7 +46,8 @@ pub(super) fn a_draft(pages: &str) -> StatementDetails {
         taxes: vec![parsed(json!({ "code": "vat", "percent": "19" }))],
     };
     let prices = in_force(&[], &prices, currency, start);
-    let bill = bill(&Cart { currency, prices, used: &used, terms: &terms }).unwrap();
+    let bill =
+        bill(&Cart { currency, prices, used: &used, terms: &terms, charges: &Charges::default() }).unwrap();
     StatementDetails {
         tenant: TenantId::parse("acme").unwrap(),
         plan: None,

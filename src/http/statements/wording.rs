@@ -13,6 +13,8 @@ pub(super) fn described(line: &Line) -> String {
         }
         Line::Discount { id, .. } => format!("Discount {id}"),
         Line::MinimumCommitment { commitment, .. } => format!("Up to the minimum commitment of {commitment}"),
+        Line::Grant { meter, quantity, .. } => format!("Grant of {quantity} {meter}"),
+        Line::Adjustment { reason, .. } => format!("Adjustment: {reason}"),
         Line::Tax { code, .. } => format!("Tax {code}"),
     }
 }
@@ -23,6 +25,8 @@ pub(super) fn corrected(line: &NoteLine) -> String {
         LineKey::Usage { meter, price } => format!("Correction of {}", named(meter, price.as_ref())),
         LineKey::Discount { id } => format!("Correction of discount {id}"),
         LineKey::MinimumCommitment => "Correction of the minimum commitment".to_owned(),
+        LineKey::Grant { grant, meter } => format!("Void of grant {grant} of {meter}"),
+        LineKey::Adjustment { id, .. } => format!("Correction of adjustment {id}"),
         LineKey::Tax { code } => format!("Correction of tax {code}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Adjustments: posted once, approved by another person where they are large, and booked once.
 
 mod grants;
+mod money;
 mod usage;
 
 use diesel::pg::Pg;
@@ -12,12 +13,13 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use self::usage::UsageBooking;
 use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::schema::adjustments;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, cursors, instant, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, corrections, cursors, instant, journal, number};
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
+use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, Partition, TenantId};
+use crate::domain::money::Currency;
 use crate::domain::period::Window;
 use crate::domain::signed_amount::SignedAmount;
 
@@ -48,6 +50,8 @@ pub struct StoredAdjustment {
     pub period_start_ms: Option<i64>,
     /// The start of the period in which it is booked (unix ms).
     pub booked_in_ms: Option<i64>,
+    /// The number of the statement that has it, once that is issued: only of money.
+    pub statement: Option<u64>,
     /// The grants that it makes and voids, in order.
     pub grants: Vec<AdjustmentGrant>,
 }
@@ -63,6 +67,27 @@ pub struct CorrectedPeriod {
     pub gate_now_ms: i64,
 }
 
+/// How an adjustment is booked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BookedAs {
+    /// As usage of a closed period.
+    Usage(CorrectedPeriod),
+    /// As money that is owed in the billing period that is open.
+    Money(Window),
+    /// By grants that are made and voided after it.
+    Grants,
+}
+
+/// What is to be written of an adjustment that is booked by an entry of its own.
+struct Booking {
+    amount: SignedAmount,
+    /// The closed period that it corrects.
+    period: Option<Window>,
+    booked_in: Window,
+    posting: Posting,
+    corrections: corrections::Corrections,
+}
+
 /// An adjustment to be posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAdjustment {
@@ -70,8 +95,8 @@ pub struct NewAdjustment {
     pub id: AdjustmentId,
     /// What is to be corrected.
     pub terms: AdjustmentTerms,
-    /// The period that it corrects; none unless it corrects usage.
-    pub corrected: Option<CorrectedPeriod>,
+    /// How it is booked.
+    pub booked_as: BookedAs,
     /// Whether another person has to approve it.
     pub needs_approval: bool,
     /// When (service time, unix ms).
@@ -103,8 +128,8 @@ pub enum Posted {
 pub struct Verdict {
     /// Whether it is approved.
     pub approves: bool,
-    /// The period that it corrects; none unless it corrects usage.
-    pub corrected: Option<CorrectedPeriod>,
+    /// How it is booked.
+    pub booked_as: BookedAs,
     /// When (service time, unix ms).
     pub now_ms: i64,
     /// By whom.
@@ -149,7 +174,7 @@ pub type AdjustmentCursor = (i64, AdjustmentId);
 struct Row {
     tenant: TenantId,
     id: uuid::Uuid,
-    meter: MeterId,
+    meter: Option<MeterId>,
     effect: String,
     amount: Decimal,
     #[diesel(deserialize_as = Milliseconds)]
@@ -171,6 +196,8 @@ struct Row {
     period_start: Option<i64>,
     #[diesel(deserialize_as = MillisecondsIfAny)]
     booked_in: Option<i64>,
+    currency: Option<String>,
+    statement: Option<i64>,
 }
 
 #[derive(QueryableByName)]
@@ -184,6 +211,7 @@ impl Row {
         let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the adjustment {}", self.id));
         let effect = AdjustmentEffect::from_word(&self.effect).ok_or_else(|| damaged("effect"))?;
         let state = AdjustmentState::from_word(&self.state).ok_or_else(|| damaged("state"))?;
+        let currency = self.currency.as_deref().map(Currency::parse).transpose();
         Ok(StoredAdjustment {
             id: AdjustmentId::from_uuid(self.id),
             terms: AdjustmentTerms {
@@ -191,6 +219,7 @@ impl Row {
                 meter: self.meter,
                 effect,
                 amount: SignedAmount::from_decimal(self.amount),
+                currency: currency.map_err(|_| damaged("currency"))?,
                 happened_at_ms: self.happened_at,
                 corrects: self.corrects,
                 reason: self.reason,
@@ -205,6 +234,7 @@ impl Row {
             booked_amount: self.booked_amount.map(SignedAmount::from_decimal),
             period_start_ms: self.period_start,
             booked_in_ms: self.booked_in,
+            statement: self.statement.map(number::unsigned).transpose()?,
             grants: Vec::new(),
         })
     }
@@ -325,7 +355,7 @@ async fn post(
     if let Some(stored) = find(connection, new.id).await? {
         return Ok(Posted::Before(stored));
     }
-    let booking = match usage::prepare(connection, new.id, &new.terms, new.corrected, grace_ms).await? {
+    let booking = match prepare(connection, new.id, &new.terms, new.booked_as, grace_ms).await? {
         Ok(booking) => booking,
         Err(why) => return Ok(Posted::Refused(why)),
     };
@@ -336,6 +366,7 @@ async fn post(
         adjustments::meter.eq(&terms.meter),
         adjustments::effect.eq(terms.effect.as_str()),
         adjustments::amount.eq(terms.amount.decimal()),
+        adjustments::currency.eq(terms.currency.map(Currency::code)),
         adjustments::happened_at.eq(instant::from_ms(terms.happened_at_ms)?),
         adjustments::corrects.eq(terms.corrects),
         adjustments::reason.eq(&terms.reason),
@@ -347,7 +378,7 @@ async fn post(
     diesel::insert_into(adjustments::table).values(values).execute(connection).await?;
     let detail = json!({
         "tenant": terms.tenant, "meter": terms.meter, "effect": terms.effect, "amount": terms.amount,
-        "reason": terms.reason, "reference": terms.reference
+        "currency": terms.currency, "reason": terms.reason, "reference": terms.reference
     });
     audit::note(connection, actor, "create", &object(new.id), detail).await?;
     if !new.needs_approval {
@@ -373,7 +404,7 @@ async fn decide(
     }
     let mut booking = None;
     if verdict.approves {
-        booking = match usage::prepare(connection, id, &stored.terms, verdict.corrected, grace_ms).await? {
+        booking = match prepare(connection, id, &stored.terms, verdict.booked_as, grace_ms).await? {
             Ok(booking) => booking,
             Err(why) => return Ok(Some(Decided::Refused(why))),
         };
@@ -397,12 +428,27 @@ async fn decide(
     Ok(Some(Decided::Now(stored)))
 }
 
-/// Books usage; what changes the allowance is carried out after this transaction.
+/// What is to be written of it; none where grants are made and voided after it. The partition's cursor is locked.
+async fn prepare(
+    connection: &mut AsyncPgConnection,
+    id: AdjustmentId,
+    terms: &AdjustmentTerms,
+    booked_as: BookedAs,
+    grace_ms: i64,
+) -> Result<Result<Option<Booking>, Unbookable>, LedgerError> {
+    match booked_as {
+        BookedAs::Usage(corrected) => usage::prepare(connection, id, terms, corrected, grace_ms).await,
+        BookedAs::Money(period) => Ok(Ok(Some(money::prepare(id, terms, period)?))),
+        BookedAs::Grants => Ok(Ok(None)),
+    }
+}
+
+/// Books usage and money; what changes the allowance is carried out after this transaction.
 async fn carry_out(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     id: AdjustmentId,
-    booking: Option<UsageBooking>,
+    booking: Option<Booking>,
     now_ms: i64,
 ) -> Result<(), LedgerError> {
     let row = adjustments::table.filter(adjustments::id.eq(id.uuid()));
@@ -413,17 +459,19 @@ async fn carry_out(
             .await?;
         return Ok(());
     };
+    let period_start = booking.period.map(|period| instant::from_ms(period.start_ms)).transpose()?;
     diesel::update(row)
         .set((
             adjustments::state.eq(AdjustmentState::Booked.as_str()),
             adjustments::booked_at.eq(instant::from_ms(now_ms)?),
             adjustments::booked_amount.eq(booking.amount.decimal()),
-            adjustments::period_start.eq(instant::from_ms(booking.period.start_ms)?),
+            adjustments::period_start.eq(period_start),
             adjustments::booked_in.eq(instant::from_ms(booking.booked_in.start_ms)?),
         ))
         .execute(connection)
         .await?;
-    booking.write(connection, partition).await
+    corrections::add(connection, &booking.corrections).await?;
+    journal::post_beside_outbox(connection, partition, vec![booking.posting]).await
 }
 
 async fn find(

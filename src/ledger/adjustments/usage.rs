@@ -8,48 +8,27 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
-use super::{CorrectedPeriod, Unbookable};
+use super::{Booking, CorrectedPeriod, Unbookable};
 use crate::domain::adjustment::{AdjustmentId, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
-use crate::domain::ids::Partition;
+use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::movements::corrections::in_closed_period;
 use crate::domain::period::Window;
-use crate::domain::signed_amount::SignedAmount;
-use crate::ledger::corrections::{self, Corrections};
-use crate::ledger::{LedgerError, instant, journal, open_periods};
+use crate::ledger::corrections::Corrections;
+use crate::ledger::{LedgerError, instant, open_periods};
 
-/// What is to be written of an adjustment of usage.
-pub(super) struct UsageBooking {
-    pub(super) amount: SignedAmount,
-    pub(super) period: Window,
-    pub(super) booked_in: Window,
-    posting: Posting,
-    corrections: Corrections,
-}
-
-impl UsageBooking {
-    /// Books it.
-    pub(super) async fn write(
-        self,
-        connection: &mut AsyncPgConnection,
-        partition: Partition,
-    ) -> Result<(), LedgerError> {
-        corrections::add(connection, &self.corrections).await?;
-        journal::post_beside_outbox(connection, partition, vec![self.posting]).await
-    }
-}
-
-/// What is to be written; none unless it corrects usage. The partition's cursor is locked.
+/// What is to be written. The partition's cursor is locked.
 pub(super) async fn prepare(
     connection: &mut AsyncPgConnection,
     id: AdjustmentId,
     terms: &AdjustmentTerms,
-    corrected: Option<CorrectedPeriod>,
+    corrected: CorrectedPeriod,
     grace_ms: i64,
-) -> Result<Result<Option<UsageBooking>, Unbookable>, LedgerError> {
-    let Some(CorrectedPeriod { period, hour_start_ms, gate_now_ms }) = corrected else { return Ok(Ok(None)) };
-    let (tenant, meter) = (&terms.tenant, &terms.meter);
+) -> Result<Result<Option<Booking>, Unbookable>, LedgerError> {
+    let CorrectedPeriod { period, hour_start_ms, gate_now_ms } = corrected;
+    let no_meter = || LedgerError::Refused("an adjustment of usage names a meter".to_owned());
+    let (tenant, meter) = (&terms.tenant, terms.meter.as_ref().ok_or_else(no_meter)?);
     let asked = BTreeSet::from([(tenant.clone(), meter.clone(), period.start_ms)]);
     let open = open_periods::read(connection, &asked, Some(grace_ms)).await?;
     let unknown =
@@ -59,7 +38,7 @@ pub(super) async fn prepare(
         return Ok(Err(Unbookable::StillOpen(period.end_ms.saturating_add(grace_ms))));
     }
     if terms.amount.is_negative() {
-        let used = corrected_use(connection, terms, period).await?;
+        let used = corrected_use(connection, (tenant, meter), period).await?;
         if used + terms.amount.decimal() < Decimal::ZERO {
             return Ok(Err(Unbookable::BelowZero(used)));
         }
@@ -78,8 +57,9 @@ pub(super) async fn prepare(
         subjects: Vec::new(),
         lines: vec![line],
     };
-    let corrections = Corrections::of_adjustment(terms, period, booked_in);
-    Ok(Ok(Some(UsageBooking { amount: terms.amount, period, booked_in, posting, corrections })))
+    let corrections = Corrections::of_adjustment((tenant, meter), terms.amount, period, booked_in);
+    let period = Some(period);
+    Ok(Ok(Some(Booking { amount: terms.amount, period, booked_in, posting, corrections })))
 }
 
 #[derive(QueryableByName)]
@@ -91,12 +71,12 @@ struct Used {
 /// What was used in a period, with all that is corrected of it by now.
 async fn corrected_use(
     connection: &mut AsyncPgConnection,
-    terms: &AdjustmentTerms,
+    (tenant, meter): (&TenantId, &MeterId),
     period: Window,
 ) -> Result<Decimal, LedgerError> {
     let read = sql_query(include_str!("../sql/corrected_use.sql"))
-        .bind::<Text, _>(&terms.tenant)
-        .bind::<Text, _>(&terms.meter)
+        .bind::<Text, _>(tenant)
+        .bind::<Text, _>(meter)
         .bind::<Timestamptz, _>(instant::from_ms(period.start_ms)?);
     let used: Used = read.get_result(connection).await?;
     Ok(used.consumed.normalize())

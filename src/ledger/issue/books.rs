@@ -9,13 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::domain::amount::Amount;
+use crate::domain::civil_date::CivilDate;
+use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, TenantId};
-use crate::domain::money::Currency;
+use crate::domain::money::{Currency, Money};
 use crate::domain::plan::PlanDefinition;
 use crate::domain::rating::Used;
-use crate::domain::statement::{Content, Document, DocumentHash, LateUse, PricedBy, price_period};
+use crate::domain::statement::{
+    ChargesByCurrency, Content, Document, DocumentHash, LateUse, Priced, PricedBy, price_charges,
+    price_period,
+};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::billing::DuePeriod;
+use crate::ledger::charges::{self, Refund, Until};
 use crate::ledger::columns::{Hash, Unsigned};
 use crate::ledger::corrections::{self, StoredCorrection, TenantPeriod};
 use crate::ledger::period_use::{self, BookedUse, late, leave_out};
@@ -44,8 +50,11 @@ pub(super) struct Books {
     booked_in: HashMap<TenantPeriod, Vec<StoredCorrection>>,
     /// All that is booked for those.
     of_periods: HashMap<TenantPeriod, Vec<StoredCorrection>>,
-    /// Their statements, each with its notes.
+    /// Their statements and the notes to these, in the order of their numbers; also of periods in which a grant was
+    /// sold that is voided since.
     earlier: HashMap<TenantPeriod, Vec<Document>>,
+    charges: HashMap<TenantId, ChargesByCurrency>,
+    refunds: HashMap<TenantId, BTreeMap<GrantId, Refund>>,
     terms: HashMap<TenantId, Result<Terms, String>>,
     pub(super) heads: HashMap<TenantId, Head>,
 }
@@ -64,8 +73,17 @@ impl Books {
         let is_billed = |(tenant, start_ms): &TenantPeriod| {
             begun.get(tenant).is_some_and(|begun_at_ms| start_ms >= begun_at_ms)
         };
-        let corrected: BTreeSet<TenantPeriod> = corrected.filter(is_billed).collect();
+        let ends: Vec<_> = due.iter().map(|due| (&due.tenant, due.period.end_ms)).collect();
+        let refunds = charges::refunds(connection, &ends).await?;
+        let refunded = refunds.iter().flat_map(|(tenant, refunds)| {
+            let billed_in = refunds.values().filter_map(|refund| refund.billed_in_ms);
+            billed_in.map(|start_ms| (tenant.clone(), start_ms))
+        });
+        let corrected: BTreeSet<TenantPeriod> = corrected.filter(is_billed).chain(refunded).collect();
+        let starts: Vec<_> = due.iter().map(|due| (&due.tenant, due.period.start_ms)).collect();
         Ok(Self {
+            charges: charges::read(connection, &starts, Until::Period).await?,
+            refunds,
             used: period_use::read(connection, &periods).await?,
             waiting_calls: tenants_with_waiting_calls(connection, due, grace_ms).await?,
             of_periods: corrections::of_periods(connection, &corrected).await?,
@@ -81,51 +99,52 @@ impl Books {
         self.used.get(&key).is_some_and(|booked| booked.is_open) || self.waiting_calls.contains(&due.tenant)
     }
 
-    /// The statement of a period, unless nothing has a price or the tenant is a sandbox, and the notes that are due
-    /// with it.
+    /// The statements of a period, unless nothing has a price or the tenant is a sandbox, and the notes that are due
+    /// with them.
     pub(super) fn documents(&self, due: &DuePeriod, grace_ms: i64) -> Result<Vec<Document>, String> {
         let key = (due.tenant.clone(), due.period.start_ms);
         let late = self.booked_in.get(&key).map(Vec::as_slice).unwrap_or_default();
         let mut used = self.used.get(&key).map(|booked| booked.used.clone()).unwrap_or_default();
         leave_out(&mut used, late, due.begun_at_ms);
         let issued_at_ms = due.period.end_ms.saturating_add(grace_ms);
-        let mut documents: Vec<Document> = self.statement(due, used, issued_at_ms)?.into_iter().collect();
-        let corrected: BTreeSet<i64> = late.iter().map(|part| part.period_start.0).collect();
-        for start_ms in corrected {
-            let earlier = self.earlier.get(&(due.tenant.clone(), start_ms));
-            let Some((statement, notes)) = earlier.and_then(|all| all.split_first()) else { continue };
-            documents.extend(self.note(due, statement, notes, issued_at_ms)?);
-        }
         let last = self.heads.get(&due.tenant).map_or(0, |head| head.number);
+        let mut documents = self.statements(due, &used, issued_at_ms)?;
+        for (number, document) in (last + 1..).zip(&mut documents) {
+            document.number = number;
+        }
+        let refunds = self.refunds.get(&due.tenant);
+        let refunded =
+            refunds.into_iter().flat_map(BTreeMap::values).filter_map(|refund| refund.billed_in_ms);
+        let corrected: BTreeSet<i64> = late.iter().map(|part| part.period_start.0).chain(refunded).collect();
+        let earlier =
+            corrected.iter().filter_map(|start_ms| self.earlier.get(&(due.tenant.clone(), *start_ms)));
+        let issued: Vec<Document> = earlier.flatten().chain(&documents).cloned().collect();
+        for statement in issued.iter().filter(|document| document.corrects().is_none()) {
+            let is_its = |document: &&Document| document.corrects() == Some(statement.number);
+            let notes: Vec<Document> = issued.iter().filter(is_its).cloned().collect();
+            documents.extend(self.note(due, statement, &notes, issued_at_ms)?);
+        }
         for (number, document) in (last + 1..).zip(&mut documents) {
             document.number = number;
         }
         Ok(documents)
     }
 
-    fn statement(
+    fn statements(
         &self,
         due: &DuePeriod,
-        used: BTreeMap<MeterId, Used>,
+        used: &BTreeMap<MeterId, Used>,
         issued_at_ms: i64,
-    ) -> Result<Option<Document>, String> {
+    ) -> Result<Vec<Document>, String> {
         let terms = self.terms.get(&due.tenant).ok_or("no version of the tenant is known")?;
         let terms = terms.as_ref().map_err(Clone::clone)?;
-        if terms.tenant.sandbox {
-            return Ok(None);
-        }
         let calendar = &due.calendar;
         let start = calendar.date(due.period.start_ms);
-        let by = PricedBy {
-            tenant: &terms.tenant,
-            plan: terms.plan.as_ref(),
-            currency: terms.currency.or(terms.tenant.currency),
-            start,
-        };
-        let priced = price_period(by, &used).map_err(|error| error.to_string())?;
-        let Some(priced) = priced.filter(|priced| !priced.bill.lines().is_empty()) else { return Ok(None) };
+        let bills = self.bills(due, terms, used, start)?;
         let is_idle = terms.tenant.archived && used.values().all(|used| used.consumed.is_zero());
-        let document = || Document {
+        let is_owed =
+            |priced: &Priced| !priced.bill.lines().is_empty() && !(is_idle && priced.charges.is_empty());
+        let document = |priced: Priced| Document {
             tenant: due.tenant.clone(),
             number: 0,
             plan: terms.tenant.plan.clone(),
@@ -136,13 +155,38 @@ impl Books {
             currency: priced.bill.currency(),
             prices: priced.prices,
             terms: priced.terms,
-            used,
+            charges: priced.charges,
+            used: used.clone(),
             unpriced: priced.unpriced,
             total: priced.bill.total(),
             content: Content::Statement { lines: priced.bill.lines().to_vec() },
             issued_at_ms,
         };
-        Ok((!is_idle).then(document))
+        Ok(bills.into_iter().filter(is_owed).map(document).collect())
+    }
+
+    /// A sandbox is billed only what was sold to it before it was one.
+    fn bills(
+        &self,
+        due: &DuePeriod,
+        terms: &Terms,
+        used: &BTreeMap<MeterId, Used>,
+        start: CivilDate,
+    ) -> Result<Vec<Priced>, String> {
+        let by = PricedBy {
+            tenant: &terms.tenant,
+            plan: terms.plan.as_ref(),
+            currency: terms.currency.or(terms.tenant.currency),
+            start,
+        };
+        let nothing = ChargesByCurrency::new();
+        let charges = self.charges.get(&due.tenant).unwrap_or(&nothing);
+        let bills = if terms.tenant.sandbox {
+            charges.iter().map(|(currency, charges)| price_charges(by, *currency, charges)).collect()
+        } else {
+            price_period(by, used, charges)
+        };
+        bills.map_err(|error| error.to_string())
     }
 
     /// The note that makes a statement the bill of all that is booked for its period by now; none where it is.
@@ -169,15 +213,22 @@ impl Books {
             let of_meter = used.entry(meter).or_default();
             *of_meter = late.added_to(*of_meter);
         }
-        let note = statement.corrected(notes, &used).map_err(|error| error.to_string())?;
+        let charges = notes.last().unwrap_or(statement).charges.with_refunds(&self.refunded(due));
+        let note = statement.corrected(notes, &used, &charges).map_err(|error| error.to_string())?;
         Ok(note.map(|note| Document {
             number: 0,
             used,
+            charges,
             total: note.total,
             content: Content::CreditNote { corrects: statement.number, lines: note.lines },
             issued_at_ms,
             ..statement.clone()
         }))
+    }
+
+    fn refunded(&self, due: &DuePeriod) -> BTreeMap<GrantId, Money> {
+        let refunds = self.refunds.get(&due.tenant).into_iter().flatten();
+        refunds.map(|(grant, refund)| (*grant, refund.amount)).collect()
     }
 }
 

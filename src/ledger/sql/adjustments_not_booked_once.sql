@@ -1,5 +1,5 @@
 -- Adjustments of usage beside their entries, of which each has one once it is booked; and the grants of those of the
--- allowance.
+-- allowance, and the entries of those of money.
 SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
     concat(
         CASE WHEN a.state IS NULL THEN 'does not exist' ELSE concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0)) END,
@@ -23,4 +23,16 @@ FROM adjustments a
 JOIN adjustment_grants n ON n.tenant = a.tenant AND n.adjustment = a.id
 LEFT JOIN grants g ON g.tenant = n.tenant AND g.id = n.grant_id
 WHERE a.tenant = ANY($1) AND a.state = 'booked' AND g.id IS NULL
+UNION ALL
+SELECT concat_ws(' ', 'adjustment', a.id, 'of', a.tenant),
+    concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0), ' ', a.currency, ', by ', e.entries, ' entries ', e.amount)
+FROM adjustments a
+CROSS JOIN LATERAL (
+    SELECT count(*) AS entries, coalesce(sum(CASE WHEN debit = 'receivable' THEN amount ELSE -amount END), 0) AS amount
+    FROM entries e
+    WHERE e.tenant = a.tenant AND e.happened_at = a.happened_at AND e.operation_id = a.id AND e.class = 'correction'
+        AND e.meter = 'money:' || a.currency AND e.period_start = a.booked_in
+) e
+WHERE a.tenant = ANY($1) AND a.effect = 'money' AND (
+    e.amount <> coalesce(a.booked_amount, 0) OR e.entries <> CASE WHEN a.state = 'booked' THEN 1 ELSE 0 END OR a.booked_amount <> a.amount)
 LIMIT $2

@@ -1,28 +1,50 @@
--- What issued statements and notes say is owed. Groups first, pages after: a page starts after (period, place), the
--- latest period first. A group that is not asked for ($7 to $10) is an empty text, and so is the meter of a line that
--- is not about use. Taxes are no revenue.
+-- What issued statements and notes say is owed, and what is earned of grants that they have. Groups first, pages
+-- after: a page starts after (period, place), the latest period first. A group that is not asked for ($7 to $10) is an
+-- empty text, and so is the meter of a line that is about none. Taxes are no revenue. The price of a grant is deferred
+-- by the line that bills it; what burns and lapses takes from that in its own period, in the sale's zone and under the
+-- sale's plan.
 WITH documents AS MATERIALIZED (
     SELECT tenant, number, corrects IS NOT NULL AS is_note, currency, document::jsonb AS document
     FROM statements
     WHERE ($1::text IS NULL OR tenant = $1)
         AND ($2::timestamptz IS NULL OR period_start >= $2)
         AND ($3::timestamptz IS NULL OR period_start < $3)
+), moved AS (
+    SELECT d.document ->> 'start' AS start, d.tenant, d.document ->> 'plan' AS plan,
+        coalesce(l.line ->> 'meter', l.line -> 'key' ->> 'meter') AS meter, d.currency, d.is_note, l.amount AS owed,
+        CASE WHEN l.kind = 'grant' THEN l.amount ELSE 0 END AS deferred, 0 AS breakage, d.number
+    FROM documents d
+    CROSS JOIN LATERAL (
+        SELECT line, coalesce(line ->> 'kind', line -> 'key' ->> 'kind') AS kind, (line ->> 'amount')::numeric AS amount
+        FROM jsonb_array_elements(d.document -> 'lines') AS e(line)
+    ) l
+    WHERE l.kind IS DISTINCT FROM 'tax'
+    UNION ALL
+    SELECT (b.period_start AT TIME ZONE (d.document ->> 'zone'))::date::text, b.tenant, d.document ->> 'plan', s.meter, s.currency,
+        false, 0, -b.recognised - b.forfeited, b.forfeited, NULL
+    FROM grant_burns b
+    JOIN grant_sales s USING (tenant, grant_id)
+    CROSS JOIN LATERAL (
+        SELECT document::jsonb AS document FROM statements i WHERE i.tenant = s.tenant AND i.number = s.statement
+    ) d
+    WHERE ($1::text IS NULL OR b.tenant = $1)
+        AND ($2::timestamptz IS NULL OR b.period_start >= $2)
+        AND ($3::timestamptz IS NULL OR b.period_start < $3)
 )
 SELECT p.*
 FROM (
     SELECT g.*, concat_ws(chr(1), currency, tenant, plan, meter) COLLATE "C" AS place
     FROM (
-        SELECT CASE WHEN $7::boolean THEN d.document ->> 'start' ELSE '' END COLLATE "C" AS period,
-            CASE WHEN $8::boolean THEN d.tenant ELSE '' END AS tenant,
-            CASE WHEN $9::boolean THEN coalesce(d.document ->> 'plan', '') ELSE '' END AS plan,
-            CASE WHEN $10::boolean THEN coalesce(l.line ->> 'meter', l.line -> 'key' ->> 'meter', '') ELSE '' END AS meter,
-            d.currency,
-            coalesce(sum((l.line ->> 'amount')::numeric) FILTER (WHERE NOT is_note), 0)::numeric(28, 9) AS billed,
-            coalesce(sum((l.line ->> 'amount')::numeric) FILTER (WHERE is_note), 0)::numeric(28, 9) AS corrected,
-            count(DISTINCT (d.tenant, d.number)) AS documents
-        FROM documents d
-        CROSS JOIN LATERAL jsonb_array_elements(d.document -> 'lines') AS l(line)
-        WHERE coalesce(l.line ->> 'kind', l.line -> 'key' ->> 'kind') IS DISTINCT FROM 'tax'
+        SELECT CASE WHEN $7::boolean THEN start ELSE '' END COLLATE "C" AS period,
+            CASE WHEN $8::boolean THEN moved.tenant ELSE '' END AS tenant,
+            CASE WHEN $9::boolean THEN coalesce(moved.plan, '') ELSE '' END AS plan,
+            CASE WHEN $10::boolean THEN coalesce(moved.meter, '') ELSE '' END AS meter,
+            currency,
+            coalesce(sum(owed) FILTER (WHERE NOT is_note), 0)::numeric(28, 9) AS billed,
+            coalesce(sum(owed) FILTER (WHERE is_note), 0)::numeric(28, 9) AS corrected,
+            sum(deferred)::numeric(28, 9) AS deferred, sum(breakage)::numeric(28, 9) AS breakage,
+            count(DISTINCT (moved.tenant, number)) FILTER (WHERE number IS NOT NULL) AS documents
+        FROM moved
         GROUP BY 1, 2, 3, 4, 5
     ) g
 ) p

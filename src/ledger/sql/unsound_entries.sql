@@ -7,5 +7,9 @@ WHERE tenant = ANY($1) AND (
         ('available', 'reserved'), ('reserved', 'consumed'), ('available', 'consumed'), ('reserved', 'available'),
         ('consumed', 'available')
     ))
+    OR (meter LIKE 'money:%' AND (credit, debit) NOT IN (
+        ('revenue', 'receivable'), ('receivable', 'revenue'), ('tax', 'receivable'), ('receivable', 'tax'), ('deferred', 'receivable'),
+        ('receivable', 'deferred'), ('revenue', 'deferred'), ('breakage', 'deferred')
+    ))
 )
 LIMIT $2

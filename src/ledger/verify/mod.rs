@@ -8,6 +8,7 @@ mod figures;
 mod part;
 mod rebuild;
 mod reservations;
+mod sales;
 mod statements;
 
 use diesel::QueryableByName;
@@ -159,6 +160,7 @@ async fn run(
     let mut checks = figures::check(connection, part, options.rebuild).await?;
     checks.push(reservations::check(connection, part).await?);
     checks.push(statements::check(connection, part).await?);
+    checks.push(sales::check(connection, part).await?);
     checks.push(chains::check(ledger, connection, part).await?);
     checks.push(figures::check_positions(connection, part).await?);
     Ok(checks)

@@ -11,7 +11,7 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::StatementsRequest;
 
 impl Reads {
-    /// What the open period costs so far, from what is booked of it.
+    /// What the open period costs so far in the tenant's currency, from what is booked of it.
     pub async fn draft_statement(&self, tenant: TenantId) -> Answer<StatementDetails> {
         let entry = self.known(&tenant).await?;
         let as_of_ms = self.core.clock.now_ms();
@@ -25,10 +25,11 @@ impl Reads {
             currency: found.currency.or(entry.definition.currency),
             start: calendar.date(period.start_ms),
         };
-        let priced = price_period(by, &found.used).map_err(|error| match error {
+        let priced = price_period(by, &found.used, &found.charges).map_err(|error| match error {
             StatementError::Rating(RatingError::TooLarge(_)) => OperationError::field("", error.to_string()),
             other => OperationError::Internal(other.to_string()),
         })?;
+        let priced = priced.into_iter().next();
         let lines = priced.iter().flat_map(|priced| priced.bill.lines());
         Ok(StatementDetails {
             tenant,

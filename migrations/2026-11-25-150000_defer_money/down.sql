@@ -1,0 +1,2 @@
+-- The words of the accounts stay: entries may have them.
+SELECT 1;

@@ -1,0 +1,303 @@
+//! Sales of grants that have a price: it is deferred when a grant is sold, and earned as the grant burns. What is not
+//! earned when the grant ends is forfeited, or given back where it was voided.
+//!
+//! What has burnt of a grant in a period is known when the grant ends, or when its period is closed, and never changes
+//! after that. So each of these books it, once, in its own transaction.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{Array, BigInt, Numeric, Text, Timestamptz, Uuid};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use rust_decimal::Decimal;
+
+use super::columns::Milliseconds;
+use super::grants::StoredGrant;
+use super::quotas::PeriodKey;
+use super::schema::{grant_burns, grant_sales, tenants};
+use super::{LedgerError, instant, journal};
+use crate::domain::amount::Amount;
+use crate::domain::entry::{PostedLine, Posting};
+use crate::domain::grant::{GrantId, GrantPrice};
+use crate::domain::ids::{MeterId, Partition, TenantId};
+use crate::domain::meter::MONEY_PREFIX;
+use crate::domain::money::Currency;
+use crate::domain::movements::Movement;
+use crate::domain::movements::money::{forfeit, recognise, refund, sell as sold};
+use crate::domain::period::Window;
+use crate::domain::rating::Deferral;
+
+/// The step of a grant's operation that books its sale: behind all that move its units.
+const SALE_STEP: u32 = 100;
+/// How many sales one statement inserts.
+const ROWS: usize = 500;
+
+/// When and in which billing period a grant is sold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoldIn {
+    /// The period.
+    pub period: Window,
+    /// The instant (unix ms).
+    pub at_ms: i64,
+}
+
+/// Books the sales of those of these new grants, of one partition's tenants, that have a price. A sandbox pays nothing.
+pub(super) async fn sell(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    made: &[(&StoredGrant, SoldIn)],
+) -> Result<(), LedgerError> {
+    let with_price = || made.iter().filter_map(|(grant, sale)| Some((*grant, grant.price?, *sale)));
+    let buyers: HashSet<&TenantId> = with_price().map(|(grant, ..)| &grant.tenant).collect();
+    if buyers.is_empty() {
+        return Ok(());
+    }
+    let sandboxes: Vec<Buyer> = sql_query(include_str!("sql/sandboxes.sql"))
+        .bind::<Array<Text>, _>(buyers.into_iter().collect::<Vec<_>>())
+        .load(connection)
+        .await?;
+    let is_sandbox = |grant: &StoredGrant| sandboxes.iter().any(|sandbox| sandbox.tenant == grant.tenant);
+    let (mut rows, mut postings) = (Vec::new(), Vec::new());
+    for (grant, price, SoldIn { period, at_ms }) in with_price().filter(|(grant, ..)| !is_sandbox(grant)) {
+        let movement = sold(period, price.amount).map_err(too_large)?;
+        let of = Of { tenant: &grant.tenant, grant: grant.id, currency: price.currency };
+        postings.push(of.posting(SALE_STEP, at_ms, period, movement.into_iter().collect())?);
+        rows.push((
+            grant_sales::tenant.eq(grant.tenant.clone()),
+            grant_sales::grant_id.eq(grant.id.uuid()),
+            grant_sales::meter.eq(grant.meter.clone()),
+            grant_sales::amount.eq(grant.amount.decimal()),
+            grant_sales::price.eq(price.amount.decimal()),
+            grant_sales::currency.eq(price.currency.code()),
+            grant_sales::sold_at.eq(instant::from_ms(at_ms)?),
+            grant_sales::period_start.eq(instant::from_ms(period.start_ms)?),
+            grant_sales::period_end.eq(instant::from_ms(period.end_ms)?),
+        ));
+    }
+    for some in rows.chunks(ROWS) {
+        diesel::insert_into(grant_sales::table).values(some.to_vec()).execute(connection).await?;
+    }
+    journal::post_beside_outbox(connection, partition, postings).await
+}
+
+#[derive(QueryableByName)]
+struct Buyer {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+}
+
+/// A grant that has ended.
+#[derive(Debug, Clone)]
+pub(super) struct EndedGrant {
+    pub(super) tenant: TenantId,
+    pub(super) id: GrantId,
+    /// The period in whose books it was; none where it never began.
+    pub(super) period: Option<Window>,
+    /// What has burnt of it there.
+    pub(super) burnt: Amount,
+    /// When it ended (unix ms).
+    pub(super) ended_at_ms: i64,
+    /// Whether it was voided: what is not earned is given back then.
+    pub(super) is_voided: bool,
+}
+
+impl EndedGrant {
+    /// One of which nothing has burnt, since it never began.
+    pub(super) fn unbegun(stored: &StoredGrant, ended_at_ms: i64, is_voided: bool) -> Self {
+        let (tenant, id) = (stored.tenant.clone(), stored.id);
+        Self { tenant, id, period: None, burnt: Amount::ZERO, ended_at_ms, is_voided }
+    }
+}
+
+#[derive(QueryableByName)]
+struct Open {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Uuid)]
+    grant_id: uuid::Uuid,
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+    #[diesel(sql_type = Numeric)]
+    price: Decimal,
+    #[diesel(sql_type = Text)]
+    currency: String,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    period_end: Milliseconds,
+    /// What has burnt of it in earlier periods.
+    #[diesel(sql_type = Numeric)]
+    burnt: Decimal,
+    #[diesel(sql_type = BigInt)]
+    burns: i64,
+}
+
+/// Books what was earned of the grants, of one partition's tenants, that were sold and have ended, and what becomes of
+/// the rest of their prices. What is booked already stays as it is.
+pub(super) async fn end(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    ended: &[EndedGrant],
+) -> Result<(), LedgerError> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let open: Vec<Open> = sql_query(include_str!("sql/open_grant_sales.sql"))
+        .bind::<Array<Text>, _>(ended.iter().map(|one| &one.tenant).collect::<Vec<_>>())
+        .bind::<Array<Uuid>, _>(ended.iter().map(|one| one.id.uuid()).collect::<Vec<_>>())
+        .load(connection)
+        .await?;
+    let mut postings = Vec::new();
+    for one in open {
+        let is_it = |of: &&EndedGrant| of.tenant == one.tenant && of.id.uuid() == one.grant_id;
+        let Some(of) = ended.iter().find(is_it) else { continue };
+        let outcome = one.outcome(of)?;
+        outcome.write(connection, &one, of).await?;
+        postings.push(outcome.posting);
+    }
+    journal::post_beside_outbox(connection, partition, postings).await
+}
+
+/// What becomes of a price.
+struct Outcome {
+    period: Window,
+    recognised: Decimal,
+    forfeited: Decimal,
+    refunded: Option<Decimal>,
+    posting: Posting,
+}
+
+impl Open {
+    fn outcome(&self, of: &EndedGrant) -> Result<Outcome, LedgerError> {
+        let damaged =
+            |what: &str| LedgerError::Damaged(format!("the {what} of the sale of {}", self.grant_id));
+        let sold_in = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
+        let period = of.period.unwrap_or(sold_in);
+        let currency = Currency::parse(&self.currency).map_err(|_| damaged("currency"))?;
+        let amount = currency.signed_money(self.price).map_err(|_| damaged("price"))?;
+        let units = Amount::from_decimal(self.amount).map_err(|_| damaged("amount"))?;
+        let before = Amount::from_decimal(self.burnt).map_err(|_| damaged("burn"))?;
+        let mut deferral = Deferral::of(GrantPrice { currency, amount }, units);
+        deferral.burn(before).map_err(too_large)?;
+        let earned = deferral.burn(of.burnt).map_err(too_large)?;
+        let left = deferral.left();
+        let rest = if of.is_voided { refund(sold_in, left) } else { forfeit(period, left) };
+        let movements = [recognise(period, earned), rest];
+        let movements = movements.into_iter().collect::<Result<Vec<_>, _>>().map_err(too_large)?;
+        let step = u32::try_from(self.burns).unwrap_or_default().saturating_add(SALE_STEP + 1);
+        let posted = Of { tenant: &self.tenant, grant: of.id, currency };
+        let posting =
+            posted.posting(step, of.ended_at_ms, period, movements.into_iter().flatten().collect())?;
+        let (forfeited, refunded) =
+            if of.is_voided { (Decimal::ZERO, Some(left.decimal())) } else { (left.decimal(), None) };
+        Ok(Outcome { period, recognised: earned.decimal(), forfeited, refunded, posting })
+    }
+}
+
+impl Outcome {
+    async fn write(
+        &self,
+        connection: &mut AsyncPgConnection,
+        open: &Open,
+        of: &EndedGrant,
+    ) -> Result<(), LedgerError> {
+        let burn = (
+            grant_burns::tenant.eq(&of.tenant),
+            grant_burns::grant_id.eq(open.grant_id),
+            grant_burns::period_start.eq(instant::from_ms(self.period.start_ms)?),
+            grant_burns::amount.eq(of.burnt.decimal()),
+            grant_burns::recognised.eq(self.recognised),
+            grant_burns::forfeited.eq(self.forfeited),
+        );
+        diesel::insert_into(grant_burns::table).values(burn).execute(connection).await?;
+        let refunded_at = self.refunded.map(|_| instant::from_ms(of.ended_at_ms)).transpose()?;
+        diesel::update(grant_sales::table.find((&of.tenant, open.grant_id)))
+            .set((
+                grant_sales::is_over.eq(true),
+                grant_sales::refunded.eq(self.refunded),
+                grant_sales::refunded_at.eq(refunded_at),
+            ))
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+}
+
+/// [`end`] of one grant, whose partition is not known.
+pub(super) async fn end_one(
+    connection: &mut AsyncPgConnection,
+    ended: EndedGrant,
+) -> Result<(), LedgerError> {
+    let partition: Partition =
+        tenants::table.find(&ended.tenant).select(tenants::partition).first(connection).await?;
+    end(connection, partition, &[ended]).await
+}
+
+/// Whose money moves.
+struct Of<'a> {
+    tenant: &'a TenantId,
+    grant: GrantId,
+    currency: Currency,
+}
+
+impl Of<'_> {
+    fn posting(
+        &self,
+        step: u32,
+        happened_at_ms: i64,
+        period: Window,
+        movements: Vec<Movement>,
+    ) -> Result<Posting, LedgerError> {
+        let meter = MeterId::parse(&format!("{MONEY_PREFIX}{}", self.currency)).map_err(too_large)?;
+        let line = PostedLine { meter, movements, first_leg: 0, begins_to_consume: false };
+        Ok(Posting {
+            tenant: self.tenant.clone(),
+            operation_id: self.grant.uuid(),
+            step,
+            happened_at_ms,
+            operation: String::new(),
+            hour_start_ms: period.start_ms,
+            subjects: Vec::new(),
+            lines: vec![line],
+        })
+    }
+}
+
+fn too_large(what: impl Display) -> LedgerError {
+    LedgerError::Refused(format!("an amount of money: {what}"))
+}
+
+#[derive(QueryableByName)]
+struct Standing {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+}
+
+/// The sold grants in the books of these periods of which something is deferred, each with its amount.
+pub(super) async fn standing_in(
+    connection: &mut AsyncPgConnection,
+    periods: &[PeriodKey],
+) -> Result<HashMap<PeriodKey, Vec<(GrantId, Decimal)>>, LedgerError> {
+    let rows: Vec<Standing> = sql_query(include_str!("sql/sold_grants_of_periods.sql"))
+        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(periods.iter().map(|(.., start_ms)| *start_ms))?)
+        .load(connection)
+        .await?;
+    let mut found: HashMap<PeriodKey, Vec<_>> = HashMap::new();
+    for row in rows {
+        let of_period = found.entry((row.tenant, row.meter, row.period_start.0)).or_default();
+        of_period.push((GrantId::from_uuid(row.id), row.amount));
+    }
+    Ok(found)
+}

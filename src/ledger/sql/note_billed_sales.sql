@@ -1,0 +1,4 @@
+-- These grants are on these statements.
+UPDATE grant_sales s SET statement = w.number
+FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS w(tenant, id, number)
+WHERE s.tenant = w.tenant AND s.grant_id = w.id
