@@ -213,6 +213,7 @@ diesel::table! {
         consumed -> Numeric,
         is_settled -> Bool,
         consumed_of_carried -> Numeric,
+        held -> Numeric,
     }
 }
 
@@ -506,6 +507,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    plan_changes (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        plan -> Text,
+        plan_from -> Nullable<Text>,
+        changed_at -> Timestamptz,
+        changed_by -> Text,
+        applied_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     policy_history (kind, id, version) {
         kind -> Text,
         id -> Text,
@@ -557,6 +570,18 @@ diesel::table! {
         tries -> Int4,
         first_at -> Timestamptz,
         last_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    quota_changes (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        meter -> Text,
+        period_start -> Timestamptz,
+        amount -> Numeric,
+        changed -> Nullable<Numeric>,
+        asked_at -> Timestamptz,
     }
 }
 
@@ -923,11 +948,13 @@ diesel::allow_tables_to_appear_in_same_query!(
     losses,
     parked,
     period_closures,
+    plan_changes,
     policy_history,
     policy_objects,
     policy_version,
     pushed_loads,
     quarantine,
+    quota_changes,
     quota_notices,
     quota_periods,
     raised_quotas,

@@ -45,6 +45,7 @@ mod made_up_keys;
 mod metrics;
 mod movements;
 mod periods;
+mod plan_changes;
 mod policy_changes;
 mod policy_document;
 mod policy_file;
