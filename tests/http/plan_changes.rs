@@ -282,6 +282,7 @@ async fn a_change_that_breaks_off_at_any_step_is_finished_by_the_job_and_the_gat
     assert_eq!((left(&app).await, voided(&app).await.len()), (["20", "10"].map(String::from), 1));
     assert_eq!(app.use_pages("all", "10").await.status, 201);
     app.use_pages("beyond", "1").await.is_problem(429, "quota_exceeded");
+    operations.grants.follow().await.unwrap();
     assert_eq!(rows(&app.database, "SELECT tenant FROM untold_capacities").await, [""; 0]);
     app.finish().await;
 }
