@@ -281,16 +281,23 @@ mod tests {
     #[test]
     fn a_lowered_plan_takes_what_plans_gave_first_and_the_last_of_it_first() {
         let raised = Burnable { is_of_plan: true, ..grant("raise", 30, cut(1, 0), None) };
-        let given = Burnable { place: place("z", 60, 100, GrantKind::Paid), ..grant("z", 10, cut(1, 0), None) };
+        let given =
+            Burnable { place: place("z", 60, 100, GrantKind::Paid), ..grant("z", 10, cut(1, 0), None) };
         let lowered = |by: i64, at: i64| Burnable {
             place: place("low", 50, 100, GrantKind::Promotional),
             ..grant("low", -by, cut(2, at), None)
         };
         let all = |by, at| [raised.clone(), given.clone(), lowered(by, at)];
-        assert_eq!(burnt(50, &all(40, 0), 0), [40, 0, 0, -40], "the raise burns first, so what it includes goes first");
+        assert_eq!(
+            burnt(50, &all(40, 0), 0),
+            [40, 0, 0, -40],
+            "the raise burns first, so what it includes goes first"
+        );
         assert_eq!(burnt(50, &all(40, 45), 45), [50, 30, 5, -40], "then what nobody's plan gave");
         assert_eq!(burnt(50, &all(70, 0), 5), [50, 25, 0, -70], "what was taken burns no more");
-        let left = |all: &[Burnable], consumed: i64| unburnt((BurnPlace::of_included((0, 100)), 50.into()), all, consumed.into());
+        let left = |all: &[Burnable], consumed: i64| {
+            unburnt((BurnPlace::of_included((0, 100)), 50.into()), all, consumed.into())
+        };
         assert_eq!((left(&all(40, 0), 0), left(&all(40, 0), 45)), (50.into(), 5.into()));
         assert_eq!(burnt(50, &all(30, 60), 10), [20, 10, 10, -30], "what was taken stays taken");
     }

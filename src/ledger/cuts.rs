@@ -12,8 +12,8 @@ use super::columns::Milliseconds;
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number, quota_changes,
-    recurring, rolled_amounts,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number,
+    quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};

@@ -103,10 +103,7 @@ impl Ledger {
 }
 
 /// Notes a change of plan, once under its id.
-pub(crate) async fn note(
-    connection: &mut AsyncPgConnection,
-    change: &PlanChange,
-) -> Result<(), LedgerError> {
+pub(crate) async fn note(connection: &mut AsyncPgConnection, change: &PlanChange) -> Result<(), LedgerError> {
     let values = (
         plan_changes::tenant.eq(&change.tenant),
         plan_changes::id.eq(change.id.uuid()),

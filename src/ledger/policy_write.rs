@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
 use super::schema::{policy_objects, policy_version, tenants};
 use super::{
-    BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PlanChange, PolicyAction, PolicyChange,
-    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars, currencies,
-    instant, notices, number, plan_changes,
+    BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PlanChange, PolicyAction,
+    PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars,
+    currencies, instant, notices, number, plan_changes,
 };
 use crate::domain::ids::Partition;
 use crate::domain::plan_change::PlanChangeId;
@@ -126,8 +126,7 @@ async fn note_plans(
     written: &[WrittenObject],
 ) -> Result<(), LedgerError> {
     let of_tenants = written.iter().filter(|object| object.kind == DefinitionKind::Tenant);
-    let versions: BTreeMap<_, _> =
-        of_tenants.map(|object| (object.id.as_str(), object.version)).collect();
+    let versions: BTreeMap<_, _> = of_tenants.map(|object| (object.id.as_str(), object.version)).collect();
     for new in &write.plans {
         let Some(version) = versions.get(new.tenant.as_str()) else { continue };
         let change = PlanChange {

@@ -114,8 +114,10 @@ impl Ledger {
     /// Notes what a period of a quota has to change to include what is wanted, once under its id. From then on the gate
     /// gets the strict bound, where it is less.
     pub async fn claim_quota_change(&self, wanted: WantedChange) -> Result<ClaimedChange, LedgerError> {
-        self.transact(BEGIN_BOOKING, move |connection| async move { claim(connection, &wanted).await }.boxed())
-            .await
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move { claim(connection, &wanted).await }.boxed()
+        })
+        .await
     }
 
     /// The change with this id.
@@ -254,14 +256,13 @@ async fn claim(
         capacities::raise_versions(connection, &wanted.tenant, &wanted.meter, wanted.now_ms).await?;
     }
     let stands = find(connection, &wanted.tenant, wanted.id).await?;
-    stands.map(ClaimedChange::Stands).ok_or_else(|| LedgerError::Damaged("a change of a quota is gone".into()))
+    stands
+        .map(ClaimedChange::Stands)
+        .ok_or_else(|| LedgerError::Damaged("a change of a quota is gone".into()))
 }
 
 /// Raises of a period that has not begun are given up: what is wanted now stands in their place.
-async fn cancel_raises(
-    connection: &mut AsyncPgConnection,
-    wanted: &WantedChange,
-) -> Result<(), LedgerError> {
+async fn cancel_raises(connection: &mut AsyncPgConnection, wanted: &WantedChange) -> Result<(), LedgerError> {
     let cancelled = sql_query(include_str!("sql/cancel_raises.sql"))
         .bind::<Text, _>(&wanted.tenant)
         .bind::<Text, _>(&wanted.meter)
@@ -357,10 +358,8 @@ async fn available(
         .bind::<Text, _>(&change.tenant)
         .bind::<Uuid, _>(change.id.uuid());
     let Some(at): Option<AtCut> = find.get_result(connection).await.optional()? else { return Ok(None) };
-    let place = OutboxId {
-        epoch: Epoch(number::unsigned(at.epoch)?),
-        sequence: number::unsigned(at.sequence)?,
-    };
+    let place =
+        OutboxId { epoch: Epoch(number::unsigned(at.epoch)?), sequence: number::unsigned(at.sequence)? };
     let window = Window { start_ms: change.start_ms, end_ms: at.period_end.0 };
     let period = [(&change.tenant, &change.meter, window)];
     let mut grants: Vec<Burnable> =

@@ -144,13 +144,25 @@ async fn a_lower_plan_takes_what_plans_gave_before_what_was_granted_and_nothing_
     put(&app, "max", None).await;
     assert_eq!(left(&app).await, ["230", "225"]);
     put(&app, "small", Some("now")).await;
-    assert_eq!((left(&app).await, voided(&app).await), (["50", "45"].map(String::from), vec!["180 2026-03-10T12:00:00".into()]));
+    assert_eq!(
+        (left(&app).await, voided(&app).await),
+        (["50", "45"].map(String::from), vec!["180 2026-03-10T12:00:00".into()])
+    );
     let grants = app.quota().await.body["quotas"][0]["grants"].clone();
     assert_eq!((&grants[0]["id"], &grants[0]["remaining"]), (&json!(id), &json!("30")), "{grants}");
     app.move_clock("2026-04-01T01:00:00Z").await;
-    app.app().operations.periods.close(Default::default(), std::time::Duration::from_secs(3600)).await.unwrap();
+    app.app()
+        .operations
+        .periods
+        .close(Default::default(), std::time::Duration::from_secs(3600))
+        .await
+        .unwrap();
     let closed = "SELECT rolled::float8 AS r, lapsed::float8 AS l, overage::float8 AS o FROM period_closures";
-    assert_eq!(rows(&app.database, closed).await, ["15 30 0"], "of the twenty five were used; the grant lapses");
+    assert_eq!(
+        rows(&app.database, closed).await,
+        ["15 30 0"],
+        "of the twenty five were used; the grant lapses"
+    );
     app.finish().await;
 }
 
@@ -270,7 +282,11 @@ async fn a_change_that_breaks_off_at_any_step_is_finished_by_the_job_and_the_gat
             ledger.want_lowered(change.clone(), Default::default()).await.unwrap();
         }
         if steps > 3 {
-            app.app().gate.append_boundary(app.app().gate.partition_of(&change.tenant), 0, Some(app.clock.now_ms())).await.unwrap();
+            app.app()
+                .gate
+                .append_boundary(app.app().gate.partition_of(&change.tenant), 0, Some(app.clock.now_ms()))
+                .await
+                .unwrap();
             app.drained().await;
         }
         if steps > 4 {
@@ -333,7 +349,12 @@ async fn a_lower_plan_in_the_hour_of_grace_waits_for_what_the_close_brings() {
     put(&app, "small", Some("now")).await;
     assert_eq!((voided(&app).await.len(), follow(&app).await), (0, 0), "it is not known what is available");
     app.move_clock("2026-04-01T01:00:00Z").await;
-    app.app().operations.periods.close(Default::default(), std::time::Duration::from_secs(3600)).await.unwrap();
+    app.app()
+        .operations
+        .periods
+        .close(Default::default(), std::time::Duration::from_secs(3600))
+        .await
+        .unwrap();
     assert_eq!(follow(&app).await, 1);
     assert_eq!(voided(&app).await, ["30 2026-04-01T00:10:00"], "five of April and what came over");
     let quota: Value = app.quota().await.body;

@@ -123,7 +123,11 @@ async fn who_rises_twice_in_a_period_has_what_the_last_plan_includes_and_no_more
     assert_eq!(pages_left(&app).await, ["200", "20", "180"]);
     approve(&app, &asked(&app, "small").await, "now").await;
     assert_eq!(plan(&app).await, "small");
-    assert_eq!(pages_left(&app).await, ["20", "20", "0"], "a lower plan that holds now takes what is available");
+    assert_eq!(
+        pages_left(&app).await,
+        ["20", "20", "0"],
+        "a lower plan that holds now takes what is available"
+    );
     approve(&app, &asked(&app, "max").await, "now").await;
     assert_eq!(pages_left(&app).await, ["200", "20", "180"], "nothing is granted twice");
     app.move_clock("2026-03-31T12:00:00Z").await;

@@ -1,6 +1,7 @@
 -- The figures of the periods that are not closed yet, and whether one has to wait: for calls that were taken while
 -- the gate was away, for grants that are not settled, for what a lowered plan takes, or for the period before, from
--- which holds and unused quota come. What was consumed of those holds, or adjusted, has burnt nothing of this period; what it repaid has.
+-- which holds and unused quota come. What was consumed of those holds, or adjusted, has burnt nothing of this period;
+-- what it repaid has.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
     b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
