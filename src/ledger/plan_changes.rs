@@ -1,4 +1,5 @@
-//! Changes of tenants' plans that quotas have to follow: noted with the change of policy, done until that has succeeded.
+//! Changes of tenants' plans that quotas have to follow: noted with the change of policy, done until that has
+//! succeeded.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;

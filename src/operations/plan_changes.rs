@@ -1,5 +1,5 @@
-//! Changes of plan: quotas follow them in the open period and in a next one that is open already, as the plan says. What
-//! a plan includes more is granted; what it includes less is voided as far as it is available.
+//! Changes of plan: quotas follow them in the open period and in a next one that is open already, as the plan says.
+//! What a plan includes more is granted; what it includes less is voided as far as it is available.
 
 use std::sync::Arc;
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-
 use crate::domain::ids::{IdempotencyKey, PlanId};
 use crate::domain::plan_change::PlanChangeId;
 use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
@@ -169,8 +168,8 @@ impl Upgrades {
         }
     }
 
-    /// Puts the tenant on the plan, and notes that its quotas follow it, both ways. Each step is safe to repeat, so that
-    /// a run may end anywhere.
+    /// Puts the tenant on the plan, and notes that its quotas follow it, both ways. Each step is safe to repeat, so
+    /// that a run may end anywhere.
     async fn apply(&self, stored: &StoredUpgrade) -> Answer<()> {
         let UpgradeTerms { tenant, plan, .. } = &stored.terms;
         let actor = stored.decided_by.as_deref().unwrap_or(&stored.requested_by);

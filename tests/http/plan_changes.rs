@@ -1,5 +1,5 @@
-//! Changes of plan in the middle of a period: what a plan includes more is granted at once, and what it includes less is
-//! voided where that is asked for, as far as it is available.
+//! Changes of plan in the middle of a period: what a plan includes more is granted at once, and what it includes less
+//! is voided where that is asked for, as far as it is available.
 
 use rstest::rstest;
 use serde_json::{Value, json};

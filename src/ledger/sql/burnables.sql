@@ -1,6 +1,7 @@
 -- The grants of these periods, with their cuts. What was consumed of holds that were carried into the period burns
 -- nothing of it; what it repaid to the one before has burnt from its start on. What a later period gets of a recurring
--- grant burns from the period's start on, and ends with it. What a lowered plan has taken begins at its cut, below zero.
+-- grant burns from the period's start on, and ends with it. What a lowered plan has taken begins at its cut, below
+-- zero.
 SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.created_at,
     CASE g.recurrence WHEN 'period' THEN least(g.expires_at, w.period_end) ELSE g.expires_at END AS expires_at,
     g.voided_at IS NOT NULL AS is_voided, g.repeats, q.id IS NOT NULL AS is_of_plan,

@@ -1,4 +1,5 @@
--- A lowered quota as of its cut. What was consumed of carried holds, or adjusted, has burnt nothing; what was repaid has.
+-- A lowered quota as of its cut. What was consumed of carried holds, or adjusted, has burnt nothing; what was repaid
+-- has.
 SELECT q.period_end, q.included, b.rolled_in, c.epoch, c.sequence,
     c.consumed + b.repaid - least(c.consumed_of_carried, b.carried_in) AS consumed, c.held
 FROM quota_changes l
