@@ -3,7 +3,7 @@
 //! A segment ends wherever the set of active grants changes. Within one, its total consumption decides; it begins by
 //! burning the overage so far from its active grants, so that unburnt units and overage never stand side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
 
@@ -68,8 +68,10 @@ impl Cut {
 pub struct Burnable {
     /// Its place in the burn order.
     pub place: BurnPlace,
-    /// How much.
+    /// How much; below zero what a lowered plan took where it begins, which burns nothing.
     pub amount: Decimal,
+    /// Whether a plan gives it, which was raised inside the period: a plan that is lowered takes it back first.
+    pub is_of_plan: bool,
     /// Where it begins; none while no cut was made.
     pub begins: Option<Cut>,
     /// Where it ends; none while it counts.
@@ -80,37 +82,55 @@ impl Burnable {
     /// What the period before had left over. It burns from the period's start on, whenever its close has booked it, so
     /// that nothing depends on when that was.
     pub fn of_rolled_in(period: Window, amount: Decimal) -> Self {
-        Self { place: BurnPlace::of_rolled_in(period), amount, begins: Some(Cut::START), ends: None }
+        let place = BurnPlace::of_rolled_in(period);
+        Self { place, amount, is_of_plan: false, begins: Some(Cut::START), ends: None }
     }
 }
 
 /// How much of each grant that has begun is burnt once this much is `consumed`: `included` from the period's start on,
-/// the others between their cuts.
+/// the others between their cuts. What a lowered plan took of it counts as burnt.
 pub fn burn(
     included: (BurnPlace, Decimal),
     grants: &[Burnable],
     consumed: Decimal,
 ) -> BTreeMap<BurnPlace, Decimal> {
+    let Burning { mut burnt, taken, .. } = fold(included, grants, consumed);
+    for (place, amount) in taken {
+        *burnt.entry(place).or_default() += amount;
+    }
+    burnt
+}
+
+/// How much is unburnt of all that counts once this much is `consumed`.
+pub fn unburnt(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) -> Decimal {
+    fold(included, grants, consumed).active.values().sum()
+}
+
+fn fold(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) -> Burning {
     let begins = grants.iter().filter_map(|grant| Some((grant.begins?, true, grant)));
     let ends = grants.iter().filter_map(|grant| Some((grant.ends?, false, grant)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
-    changes.sort_by_key(|(cut, begins, grant)| (cut.place, !begins, grant.place));
+    // What a plan takes at a cut it takes of what has begun by then, and has not ended.
+    let takes = |grant: &Burnable| grant.amount < Decimal::ZERO;
+    changes.sort_by_key(|(cut, begins, grant)| (cut.place, takes(grant), !begins, grant.place));
     let mut burning = Burning::default();
-    burning.active.insert(included.0, included.1);
-    burning.burnt.insert(included.0, Decimal::ZERO);
+    burning.of_plan.insert(included.0);
+    burning.begin(included.0, included.1);
     for (cut, begins, grant) in changes {
         burning.advance(cut.consumed);
-        if begins {
-            burning.active.insert(grant.place, grant.amount);
-            burning.burnt.insert(grant.place, Decimal::ZERO);
-            let overage = std::mem::take(&mut burning.overage);
-            burning.burn(overage);
+        if takes(grant) {
+            burning.take(grant.place, -grant.amount);
+        } else if begins {
+            if grant.is_of_plan {
+                burning.of_plan.insert(grant.place);
+            }
+            burning.begin(grant.place, grant.amount);
         } else {
             burning.active.remove(&grant.place);
         }
     }
     burning.advance(consumed);
-    burning.burnt
+    burning
 }
 
 #[derive(Default)]
@@ -118,6 +138,10 @@ struct Burning {
     /// What is left of each grant that counts.
     active: BTreeMap<BurnPlace, Decimal>,
     burnt: BTreeMap<BurnPlace, Decimal>,
+    /// What lowered plans have taken of each.
+    taken: BTreeMap<BurnPlace, Decimal>,
+    /// What plans include, or have raised it by.
+    of_plan: BTreeSet<BurnPlace>,
     consumed: Decimal,
     /// What was consumed beyond all grants.
     overage: Decimal,
@@ -129,6 +153,28 @@ impl Burning {
         let more = consumed - self.consumed;
         self.consumed = consumed;
         if more >= Decimal::ZERO { self.burn(more) } else { self.unburn(-more) }
+    }
+
+    fn begin(&mut self, place: BurnPlace, amount: Decimal) {
+        self.active.insert(place, amount);
+        self.burnt.insert(place, Decimal::ZERO);
+        let overage = std::mem::take(&mut self.overage);
+        self.burn(overage);
+    }
+
+    /// A lowered plan takes what plans gave, then the rest, each against the burn order.
+    fn take(&mut self, by: BurnPlace, mut amount: Decimal) {
+        self.taken.insert(by, -amount);
+        let is_of_plan = |place: &&BurnPlace| self.of_plan.contains(place);
+        let (of_plan, others): (Vec<_>, Vec<_>) = self.active.keys().rev().partition(is_of_plan);
+        let order: Vec<BurnPlace> = of_plan.into_iter().chain(others).copied().collect();
+        for place in order {
+            let left = self.active.entry(place).or_default();
+            let part = amount.min(*left);
+            *left -= part;
+            amount -= part;
+            *self.taken.entry(place).or_default() += part;
+        }
     }
 
     fn burn(&mut self, mut amount: Decimal) {
@@ -180,7 +226,7 @@ mod tests {
 
     fn grant(key: &str, amount: i64, begins: Option<Cut>, ends: Option<Cut>) -> Burnable {
         let place = place(key, 50, 50, GrantKind::Promotional);
-        Burnable { place, amount: amount.into(), begins, ends }
+        Burnable { place, amount: amount.into(), is_of_plan: false, begins, ends }
     }
 
     /// What is burnt of the included amount, then of each grant, as whole units.
@@ -230,5 +276,29 @@ mod tests {
         ended[0].ends = cut(2, 30);
         assert_eq!(burnt(50, &ended, 25), [15, 10]);
         assert_eq!(burnt(50, &[Burnable { begins: cut(1, 60), ..grants[0].clone() }], 55), [45, 10]);
+    }
+
+    #[test]
+    fn a_lowered_plan_takes_what_plans_gave_first_and_the_last_of_it_first() {
+        let raised = Burnable { is_of_plan: true, ..grant("raise", 30, cut(1, 0), None) };
+        let given =
+            Burnable { place: place("z", 60, 100, GrantKind::Paid), ..grant("z", 10, cut(1, 0), None) };
+        let lowered = |by: i64, at: i64| Burnable {
+            place: place("low", 50, 100, GrantKind::Promotional),
+            ..grant("low", -by, cut(2, at), None)
+        };
+        let all = |by, at| [raised.clone(), given.clone(), lowered(by, at)];
+        assert_eq!(
+            burnt(50, &all(40, 0), 0),
+            [40, 0, 0, -40],
+            "the raise burns first, so what it includes goes first"
+        );
+        assert_eq!(burnt(50, &all(40, 45), 45), [50, 30, 5, -40], "then what nobody's plan gave");
+        assert_eq!(burnt(50, &all(70, 0), 5), [50, 25, 0, -70], "what was taken burns no more");
+        let left = |all: &[Burnable], consumed: i64| {
+            unburnt((BurnPlace::of_included((0, 100)), 50.into()), all, consumed.into())
+        };
+        assert_eq!((left(&all(40, 0), 0), left(&all(40, 0), 45)), (50.into(), 5.into()));
+        assert_eq!(burnt(50, &all(30, 60), 10), [20, 10, 10, -30], "what was taken stays taken");
     }
 }

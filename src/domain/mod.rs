@@ -46,6 +46,7 @@ pub mod parked;
 pub mod percent;
 pub mod period;
 pub mod plan;
+pub mod plan_change;
 pub mod policy;
 pub mod price;
 pub mod public_address;

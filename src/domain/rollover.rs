@@ -121,7 +121,8 @@ impl ClosingQuota {
             };
             (burnable.place, burnable.amount, fate)
         });
-        let counting = self.grants.iter().filter(|(grant, _)| grant.ends.is_none());
+        let counts = |(grant, _): &&(Burnable, bool)| grant.ends.is_none() && grant.amount > Decimal::ZERO;
+        let counting = self.grants.iter().filter(counts);
         let of_grants = counting.map(|(grant, goes_on)| {
             let goes_on = grant.place.id.filter(|_| *goes_on);
             (grant.place, grant.amount, goes_on.map_or(Fate::Lapses, Fate::GrantGoesOn))
@@ -262,7 +263,7 @@ mod tests {
             id: Some(GrantId::of(&TenantId::parse("acme").unwrap(), &key)),
         };
         let at = |sequence| Cut { place: OutboxId { epoch: Epoch(1), sequence }, consumed: Decimal::ZERO };
-        Burnable { place, amount: 10.into(), begins: Some(at(1)), ends: None }
+        Burnable { place, amount: 10.into(), is_of_plan: false, begins: Some(at(1)), ends: None }
     }
 
     #[rstest]

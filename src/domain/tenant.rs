@@ -14,6 +14,7 @@ use super::money::Currency;
 use super::period::{AnchorDay, Calendar, Zone};
 use super::price::Price;
 use super::rating::{Commitment, Discount, Tax};
+use super::upgrade::Effective;
 
 /// A subject with a plan of its own, of which only the subject-scoped limits apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +110,9 @@ pub struct TenantDefinition {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
+    /// From when on quotas follow a change to this plan; absent: at once where it includes more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_from: Option<Effective>,
     /// The zone of its days, as last asked for; its dated calendars say when it takes effect.
     #[serde(default)]
     pub time_zone: Zone,
@@ -164,6 +168,11 @@ pub struct TenantDocument {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
+    /// From when on its quotas follow a change to this plan; limits do at once. `now`: in the open period the
+    /// difference is granted, or voided as far as it is available. `next_period`: the open period stays as it is.
+    /// Absent: at once where the plan includes more, else with the next period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_from: Option<Effective>,
     /// The zone of its days; absent: unchanged, UTC for a new tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<Zone>,
@@ -211,6 +220,7 @@ impl TenantDocument {
         TenantDefinition {
             id: self.id,
             plan: self.plan,
+            plan_from: self.plan_from,
             time_zone: self
                 .time_zone
                 .or_else(|| current.map(|tenant| tenant.time_zone.clone()))
@@ -249,6 +259,7 @@ impl From<TenantDefinition> for TenantDocument {
         Self {
             id: tenant.id,
             plan: tenant.plan,
+            plan_from: tenant.plan_from,
             time_zone: Some(tenant.time_zone),
             anchor_day: Some(tenant.anchor_day),
             currency: tenant.currency,

@@ -47,7 +47,7 @@ impl UpgradeState {
     }
 }
 
-/// From when on an approved plan holds.
+/// From when on a plan holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effective {
@@ -56,6 +56,21 @@ pub enum Effective {
     Now,
     /// From the end of the tenant's open period on.
     NextPeriod,
+}
+
+impl Effective {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::NextPeriod => "next_period",
+        }
+    }
+
+    /// What has this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Now, Self::NextPeriod].into_iter().find(|known| known.as_str() == word)
+    }
 }
 
 /// What a tenant asks for.

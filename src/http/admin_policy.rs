@@ -14,7 +14,7 @@ use super::query::Query;
 use super::state::State;
 use super::version;
 use crate::domain::cost_defaults::CostDefaults;
-use crate::domain::ids::{InvalidId, PlanId};
+use crate::domain::ids::{InvalidId, PlanId, TenantId};
 use crate::domain::limit::Limit;
 use crate::domain::meter::Meter;
 use crate::domain::operation::Operation;
@@ -69,7 +69,12 @@ async fn put(
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.policy.put_policy(kind, &id, body.as_bytes(), precondition, caller.actor()).await
+            let put =
+                operations.policy.put_policy(kind, &id, body.as_bytes(), precondition, caller.actor()).await;
+            if let (DefinitionKind::Tenant, Ok(_), Ok(tenant)) = (kind, &put, TenantId::parse(&id)) {
+                operations.plan_changes.follow_now(Some(&tenant)).await;
+            }
+            put
         }))
         .await??;
     version::versioned(answer)

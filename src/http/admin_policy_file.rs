@@ -81,7 +81,13 @@ pub(super) async fn apply_policy(
     let request = ApplyRequest { policy, prune, dry_run, expected_digest };
     let operations = state.operations.clone();
     let applied = state
-        .mutate(Box::pin(async move { operations.policy.apply_policy(request, caller.actor()).await }))
+        .mutate(Box::pin(async move {
+            let applied = operations.policy.apply_policy(request, caller.actor()).await;
+            if applied.is_ok() && !dry_run {
+                operations.plan_changes.follow_now(None).await;
+            }
+            applied
+        }))
         .await?;
     let PolicyChanges { version, digest, changes } = applied.map_err(in_policy)?;
     json(HttpResponse::Ok(), &AppliedPolicy { version, dry_run, digest, changes })

@@ -128,7 +128,10 @@ async fn once(
         }
         Job::Upgrades => {
             let applied = operations.upgrades.follow().await?;
-            Ok(format!("put {applied} tenants on approved plans"))
+            let followed = operations.plan_changes.follow().await?;
+            Ok(format!(
+                "put {applied} tenants on approved plans; the quotas of {followed} changes of plan followed"
+            ))
         }
         Job::Close => {
             let done = operations.periods.close(manner, options.close_grace).await?;

@@ -1,4 +1,4 @@
-//! The grants of periods as what can burn: each between its cuts.
+//! The grants of periods as what can burn, each between its cuts; and what lowered plans have taken.
 
 use std::collections::HashMap;
 
@@ -42,6 +42,8 @@ struct Row {
     is_voided: bool,
     #[diesel(sql_type = Nullable<Uuid>)]
     repeats: Option<uuid::Uuid>,
+    #[diesel(sql_type = Bool)]
+    is_of_plan: bool,
     #[diesel(sql_type = Nullable<BigInt>)]
     begin_epoch: Option<i64>,
     #[diesel(sql_type = Nullable<BigInt>)]
@@ -72,6 +74,7 @@ impl BookedGrant {
         let place = self.burnable.place;
         !self.is_voided
             && self.burnable.ends.is_none()
+            && self.burnable.amount > Decimal::ZERO
             && (place.effective_at_ms..place.expires_at_ms).contains(&at_ms)
     }
 }
@@ -93,6 +96,7 @@ impl Row {
         let burnable = Burnable {
             place,
             amount: self.amount,
+            is_of_plan: self.is_of_plan,
             begins: cut(self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
             ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
         };

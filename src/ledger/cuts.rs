@@ -13,13 +13,13 @@ use super::grant_sales::{self, EndedGrant};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number, recurring,
-    rolled_amounts,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number,
+    quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
 use crate::domain::grant::{GrantId, Recurrence};
-use crate::domain::ids::{OutboxId, Partition, TenantId};
+use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledIn;
@@ -37,12 +37,26 @@ pub(crate) struct DueCut {
     pub(crate) after: OutboxId,
 }
 
-/// Wants a cut of a grant that is booked in the period that starts at `start_ms`; the last wish counts.
+/// What is cut: a grant, or a quota that is lowered, in the period that starts at `start_ms`.
+pub(crate) struct CutOf<'a> {
+    pub(crate) tenant: &'a TenantId,
+    pub(crate) id: GrantId,
+    pub(crate) meter: &'a MeterId,
+    pub(crate) start_ms: i64,
+}
+
+impl<'a> CutOf<'a> {
+    /// A grant that is booked in this period.
+    pub(crate) fn grant(stored: &'a StoredGrant, start_ms: i64) -> Self {
+        Self { tenant: &stored.tenant, id: stored.id, meter: &stored.meter, start_ms }
+    }
+}
+
+/// Wants a cut; the last wish counts.
 pub(crate) async fn want(
     connection: &mut AsyncPgConnection,
     partition: Partition,
-    stored: &StoredGrant,
-    start_ms: i64,
+    of: CutOf<'_>,
     due: DueCut,
 ) -> Result<(), LedgerError> {
     let due_at = instant::from_ms(due.due_at_ms)?;
@@ -50,11 +64,11 @@ pub(crate) async fn want(
     let place = (due_cuts::due_at.eq(due_at), due_cuts::epoch.eq(epoch), due_cuts::sequence.eq(sequence));
     let values = (
         due_cuts::partition.eq(partition),
-        due_cuts::tenant.eq(&stored.tenant),
-        due_cuts::grant_id.eq(stored.id.uuid()),
+        due_cuts::tenant.eq(of.tenant),
+        due_cuts::grant_id.eq(of.id.uuid()),
         due_cuts::is_end.eq(due.is_end),
-        due_cuts::meter.eq(&stored.meter),
-        due_cuts::period_start.eq(instant::from_ms(start_ms)?),
+        due_cuts::meter.eq(of.meter),
+        due_cuts::period_start.eq(instant::from_ms(of.start_ms)?),
         place,
     );
     diesel::insert_into(due_cuts::table)
@@ -65,6 +79,26 @@ pub(crate) async fn want(
         .execute(connection)
         .await?;
     Ok(())
+}
+
+/// Wants an end cut at a boundary after `after`, where the gate had the strict bound. The first wish stays: were it
+/// moved while the writer is behind, each boundary would be before it.
+pub(crate) async fn want_end_once(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    of: CutOf<'_>,
+    after: OutboxId,
+) -> Result<(), LedgerError> {
+    let made = cuts::table.find((of.tenant, of.id.uuid(), true));
+    if made.select(cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
+        return Ok(());
+    }
+    let wished = due_cuts::table.find((of.tenant, of.id.uuid(), true));
+    let wished = wished.filter(due_cuts::due_at.eq(instant::from_ms(AT_VOID_MS)?));
+    if wished.select(due_cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
+        return Ok(());
+    }
+    want(connection, partition, of, DueCut { is_end: true, due_at_ms: AT_VOID_MS, after }).await
 }
 
 /// Makes the cuts that are due at a boundary: everything before it is booked, and nothing after it.
@@ -242,25 +276,14 @@ impl Ledger {
         .await
     }
 
-    /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there. The first
-    /// wish stays: were it moved while the writer is behind, each boundary would be before it.
+    /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there.
     pub async fn want_end(&self, stored: StoredGrant, after: OutboxId) -> Result<(), LedgerError> {
         let Some(start_ms) = stored.period_start_ms else { return Ok(()) };
         let partition = self.partition_of(&stored.tenant).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 capacities::lock_tenant(connection, &stored.tenant).await?;
-                let made = cuts::table.find((&stored.tenant, stored.id.uuid(), true));
-                if made.select(cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
-                    return Ok(());
-                }
-                let wished = due_cuts::table.find((&stored.tenant, stored.id.uuid(), true));
-                let wished = wished.filter(due_cuts::due_at.eq(instant::from_ms(AT_VOID_MS)?));
-                if wished.select(due_cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
-                    return Ok(());
-                }
-                let due = DueCut { is_end: true, due_at_ms: AT_VOID_MS, after };
-                want(connection, partition, &stored, start_ms, due).await
+                want_end_once(connection, partition, CutOf::grant(&stored, start_ms), after).await
             }
             .boxed()
         })
@@ -309,7 +332,9 @@ async fn settle(
     let Some(stored) = stored_grants::find(connection, id).await? else { return Ok(false) };
     let (Some(start_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
     // What the close of the period before brings burns as of this period's start: it has to be known first.
-    if period_before_may_go_on(connection, &stored, start_ms).await? {
+    if period_before_may_go_on(connection, tenant, &stored.meter, start_ms).await?
+        || quota_changes::is_under_way(connection, &stored, start_ms).await?
+    {
         return Ok(false);
     }
     let Some((window, unburnt)) = unburnt(connection, &stored, start_ms).await? else { return Ok(false) };
@@ -347,14 +372,16 @@ struct GoesOn {
     may_go_on: bool,
 }
 
-async fn period_before_may_go_on(
+/// Whether the close of the period before may still bring something to the one that starts at `start_ms`.
+pub(crate) async fn period_before_may_go_on(
     connection: &mut AsyncPgConnection,
-    stored: &StoredGrant,
+    tenant: &TenantId,
+    meter: &MeterId,
     start_ms: i64,
 ) -> Result<bool, LedgerError> {
     let find = sql_query(include_str!("sql/period_before_may_go_on.sql"))
-        .bind::<Text, _>(&stored.tenant)
-        .bind::<Text, _>(&stored.meter)
+        .bind::<Text, _>(tenant)
+        .bind::<Text, _>(meter)
         .bind::<Timestamptz, _>(instant::from_ms(start_ms)?);
     let found: GoesOn = find.get_result(connection).await?;
     Ok(found.may_go_on)

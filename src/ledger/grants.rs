@@ -12,7 +12,7 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
-use super::cuts::{self, DueCut};
+use super::cuts::{self, CutOf, DueCut};
 use super::grant_sales::{self, SoldIn};
 use super::quotas::{self, Opening};
 use super::schema::{grants, quota_periods};
@@ -417,9 +417,9 @@ async fn book(
     journal::post_beside_outbox(connection, partition, vec![begin]).await?;
     let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after };
     let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after };
-    cuts::want(connection, partition, stored, start_ms, begin).await?;
+    cuts::want(connection, partition, CutOf::grant(stored, start_ms), begin).await?;
     if stored.expires_at_ms < window.end_ms {
-        cuts::want(connection, partition, stored, start_ms, end).await?;
+        cuts::want(connection, partition, CutOf::grant(stored, start_ms), end).await?;
     }
     Ok(start_ms)
 }

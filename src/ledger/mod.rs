@@ -66,11 +66,13 @@ pub mod parked;
 mod parked_conflicts;
 mod parking;
 mod period_use;
+mod plan_changes;
 pub mod policy;
 mod policy_write;
 mod prepared;
 pub mod quarantine;
 mod query;
+mod quota_changes;
 mod quota_notices;
 pub mod quotas;
 pub mod reconciliations;
@@ -140,11 +142,13 @@ pub use open_tenants::{OpenTenant, OverdueHold};
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use parked_conflicts::{ConflictedReservation, ParkedConflict, Settlement, Settling};
 pub use period_use::PeriodUse;
+pub use plan_changes::{NewPlan, PlanChange};
 pub use policy::{
     Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
     SharedChange, StoredObject, StoredPolicy, StoredTenant, TenantCursor, TenantSince, WrittenObject,
 };
 pub use quarantine::{QuarantineStatus, Quarantined};
+pub use quota_changes::{ClaimedChange, QuotaChange, WantedChange};
 pub use quota_notices::{NoticeChanges, NoticeCursor, NoticeFilter, QuotaNotice};
 pub use quotas::QuotaCapacity;
 pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFilter};

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::columns::{Microseconds, Unsigned, reads};
 use super::schema::{counter_generations, policy_history, policy_objects, policy_version};
-use super::{BEGIN_SNAPSHOT, CalendarChange, CurrencyChange, Ledger, LedgerError, number};
+use super::{BEGIN_SNAPSHOT, CalendarChange, CurrencyChange, Ledger, LedgerError, NewPlan, number};
 use crate::domain::codec::Write;
 use crate::domain::currencies::DatedCurrency;
 use crate::domain::ids::{MeterId, OperationId, TenantId};
@@ -213,6 +213,8 @@ pub struct PolicyWrite {
     pub calendars: Vec<CalendarChange>,
     /// What they do to the currencies that tenants pay in.
     pub currencies: Vec<CurrencyChange>,
+    /// The other plans that they put tenants on.
+    pub plans: Vec<NewPlan>,
     /// Who asks, for the audit log.
     pub actor: String,
     /// By the service's clock (unix ms): from when on the new versions hold.

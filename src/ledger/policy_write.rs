@@ -1,5 +1,7 @@
 //! Changes of the policy: in one transaction, with history, audit and notices.
 
+use std::collections::BTreeMap;
+
 use diesel::prelude::*;
 use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, SmallInt, Text, Timestamptz};
@@ -10,11 +12,12 @@ use serde_json::{Value, json};
 use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
 use super::schema::{policy_objects, policy_version, tenants};
 use super::{
-    BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
-    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars, currencies,
-    instant, notices, number,
+    BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PlanChange, PolicyAction,
+    PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars,
+    currencies, instant, notices, number, plan_changes,
 };
 use crate::domain::ids::Partition;
+use crate::domain::plan_change::PlanChangeId;
 use crate::domain::policy::diff::DefinitionKind;
 
 impl Ledger {
@@ -112,7 +115,31 @@ async fn put(
     for change in &write.currencies {
         currencies::put(connection, change).await?;
     }
+    note_plans(connection, &write, &objects).await?;
     Ok(PolicyWritten { version, objects })
+}
+
+/// Notes what quotas have to follow, each change once.
+async fn note_plans(
+    connection: &mut AsyncPgConnection,
+    write: &PolicyWrite,
+    written: &[WrittenObject],
+) -> Result<(), LedgerError> {
+    let of_tenants = written.iter().filter(|object| object.kind == DefinitionKind::Tenant);
+    let versions: BTreeMap<_, _> = of_tenants.map(|object| (object.id.as_str(), object.version)).collect();
+    for new in &write.plans {
+        let Some(version) = versions.get(new.tenant.as_str()) else { continue };
+        let change = PlanChange {
+            id: PlanChangeId::of(&new.tenant, *version),
+            tenant: new.tenant.clone(),
+            plan: new.plan.clone(),
+            plan_from: new.plan_from,
+            changed_at_ms: write.at_ms,
+            changed_by: write.actor.clone(),
+        };
+        plan_changes::note(connection, &change).await?;
+    }
+    Ok(())
 }
 
 fn new_tenants(written: &[WrittenObject]) -> impl Iterator<Item = &str> {

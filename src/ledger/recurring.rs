@@ -13,7 +13,7 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::Milliseconds;
-use super::cuts::{self, DueCut, Voided};
+use super::cuts::{self, CutOf, DueCut, Voided};
 use super::grant_sales::{self, EndedGrant, SoldIn};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::quotas::Opening;
@@ -80,7 +80,7 @@ pub(super) async fn give(
         stored_grants::insert(connection, repeat, opened.decimals).await?;
         if repeat.expires_at_ms < opened.period_ms.1 {
             let due = DueCut { is_end: true, due_at_ms: repeat.expires_at_ms, after: OutboxId::default() };
-            cuts::want(connection, partition, repeat, opened.period_ms.0, due).await?;
+            cuts::want(connection, partition, CutOf::grant(repeat, opened.period_ms.0), due).await?;
         }
     }
     Ok(())
@@ -112,7 +112,7 @@ pub(super) async fn move_repeats(
     let moved = stored_grants::find_all(connection, moved.into_iter().map(|row| row.id).collect()).await?;
     for repeat in moved.values().filter(|repeat| repeat.expires_at_ms < end_ms) {
         let due = DueCut { is_end: true, due_at_ms: repeat.expires_at_ms, after: OutboxId::default() };
-        cuts::want(connection, partition, repeat, start_ms, due).await?;
+        cuts::want(connection, partition, CutOf::grant(repeat, start_ms), due).await?;
     }
     Ok(())
 }

@@ -215,6 +215,7 @@ diesel::table! {
         consumed -> Numeric,
         is_settled -> Bool,
         consumed_of_carried -> Numeric,
+        held -> Numeric,
     }
 }
 
@@ -540,6 +541,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    plan_changes (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        plan -> Text,
+        plan_from -> Nullable<Text>,
+        changed_at -> Timestamptz,
+        changed_by -> Text,
+        applied_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     policy_history (kind, id, version) {
         kind -> Text,
         id -> Text,
@@ -591,6 +604,18 @@ diesel::table! {
         tries -> Int4,
         first_at -> Timestamptz,
         last_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    quota_changes (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        meter -> Text,
+        period_start -> Timestamptz,
+        amount -> Numeric,
+        changed -> Nullable<Numeric>,
+        asked_at -> Timestamptz,
     }
 }
 

@@ -4,17 +4,14 @@ use std::collections::HashMap;
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
-use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
-use super::functions::greatest;
-use super::schema::{quota_periods, raised_quotas, upgrade_requests};
+use super::schema::upgrade_requests;
 use super::{BEGIN, Ledger, LedgerError, audit, capacities, instant, number};
-use crate::domain::ids::{MeterId, PlanId, TenantId};
+use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::upgrade::{UpgradeId, UpgradeState, UpgradeTerms};
 
 /// An upgrade request as it is stored.
@@ -218,49 +215,6 @@ impl Ledger {
             .filter(upgrade_requests::applied_at.is_null());
         let at = instant::from_ms(now_ms)?;
         self.execute(diesel::update(pending).set(upgrade_requests::applied_at.eq(at))).await.map(drop)
-    }
-
-    /// What a period of a quota includes: what it was opened with, or what a change of plan has raised that to since.
-    /// None where it is not open.
-    pub async fn included_of(
-        &self,
-        tenant: &TenantId,
-        meter: &MeterId,
-        start_ms: i64,
-    ) -> Result<Option<Decimal>, LedgerError> {
-        let start = instant::from_ms(start_ms)?;
-        let opened = self
-            .first(|| quota_periods::table.find((tenant, meter, start)).select(quota_periods::included))
-            .await?;
-        let raised = self
-            .first(|| raised_quotas::table.find((tenant, meter, start)).select(raised_quotas::included))
-            .await?;
-        Ok(opened.map(|opened: Decimal| raised.map_or(opened, |raised: Decimal| raised.max(opened))))
-    }
-
-    /// Notes that a period of a quota includes at least so much since a change of plan. What was noted never falls.
-    pub async fn note_raised(
-        &self,
-        tenant: &TenantId,
-        meter: &MeterId,
-        start_ms: i64,
-        included: Decimal,
-    ) -> Result<(), LedgerError> {
-        let values = (
-            raised_quotas::tenant.eq(tenant.clone()),
-            raised_quotas::meter.eq(meter.clone()),
-            raised_quotas::period_start.eq(instant::from_ms(start_ms)?),
-            raised_quotas::included.eq(included),
-        );
-        let note = diesel::insert_into(raised_quotas::table)
-            .values(values)
-            .on_conflict((raised_quotas::tenant, raised_quotas::meter, raised_quotas::period_start))
-            .do_update()
-            .set(
-                raised_quotas::included
-                    .eq(greatest(raised_quotas::included, excluded(raised_quotas::included))),
-            );
-        self.execute(note).await.map(drop)
     }
 }
 

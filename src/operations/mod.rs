@@ -2,8 +2,8 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`,
-//! `preparation`, `memory`, `limit_bans`, `grants`, `adjustments`, `upgrades`, `periods`, `statements`, `outage`,
-//! `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
+//! `preparation`, `memory`, `limit_bans`, `grants`, `adjustments`, `plan_changes`, `upgrades`, `periods`, `statements`,
+//! `outage`, `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
 
 mod adjustments;
 pub mod answers;
@@ -27,6 +27,7 @@ mod memory;
 mod options;
 mod outage;
 mod periods;
+mod plan_changes;
 mod policy;
 mod policy_store;
 mod preparation;
@@ -61,6 +62,7 @@ pub use memory::{
 pub use options::{DecisionLogOptions, DecisionsOptions, OperationsOptions};
 pub use outage::{ConflictChoice, ConflictView, Outage, SHARE_BEAT};
 pub use periods::Periods;
+pub use plan_changes::PlanChanges;
 pub use policy::PolicyVerbs;
 pub use progress::Positions;
 pub use reads::{EntryExport, Health, Readiness, Reads};
@@ -108,6 +110,8 @@ pub struct Operations {
     pub grants: GrantVerbs,
     /// Corrections that finance posts.
     pub adjustments: Adjustments,
+    /// Changes of plan that quotas follow.
+    pub plan_changes: Arc<PlanChanges>,
     /// Requests for other plans.
     pub upgrades: Upgrades,
     /// The close of periods.
@@ -185,6 +189,7 @@ impl Operations {
         let violations = Arc::new(Violations::new(core.clone()));
         let policy = Arc::new(PolicyVerbs::new(core.clone(), decisions.clone(), &options));
         let memory = Arc::new(Memory::new(core.clone(), options.keyed_memory_ms));
+        let plan_changes = Arc::new(PlanChanges::new(core.clone(), memory.clone()));
         let parked_max = options.parked_calls_max;
         let outage = Arc::new(Outage::new(core.clone(), preparation.clone(), memory.clone(), parked_max));
         Self {
@@ -204,7 +209,8 @@ impl Operations {
             reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
             adjustments: Adjustments::new(core.clone(), memory.clone(), options.approval_above),
-            upgrades: Upgrades::new(core.clone(), policy.clone(), memory.clone()),
+            upgrades: Upgrades::new(core.clone(), policy.clone(), plan_changes.clone()),
+            plan_changes,
             periods: Periods::new(core.clone(), memory.clone()),
             statements: Statements::new(core.clone()),
             supplier_bills: SupplierBills::new(core.clone()),

@@ -3,24 +3,16 @@
 
 use std::sync::Arc;
 
-use rust_decimal::Decimal;
-
-use crate::domain::amount::Amount;
-use crate::domain::counter::Counter;
-use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{IdempotencyKey, PlanId};
-use crate::domain::period::Window;
+use crate::domain::plan_change::PlanChangeId;
 use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
-use crate::domain::uuid_id;
-use crate::ledger::{Deciding, Requested, StoredUpgrade};
+use crate::ledger::{Deciding, PlanChange, Requested, StoredUpgrade};
 use crate::operations::answers::{Rows, UpgradeDetails};
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::grants::GrantVerbs;
-use crate::operations::memory::Memory;
+use crate::operations::plan_changes::PlanChanges;
 use crate::operations::policy::PolicyVerbs;
-use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::UpgradesRequest;
 
 /// How many approved requests a run applies at most.
@@ -30,13 +22,12 @@ const PAGE: usize = 500;
 pub struct Upgrades {
     core: Arc<Core>,
     policy: Arc<PolicyVerbs>,
-    grants: GrantVerbs,
+    plans: Arc<PlanChanges>,
 }
 
 impl Upgrades {
-    pub(super) fn new(core: Arc<Core>, policy: Arc<PolicyVerbs>, memory: Arc<Memory>) -> Self {
-        let grants = GrantVerbs::new(core.clone(), memory);
-        Self { core, policy, grants }
+    pub(super) fn new(core: Arc<Core>, policy: Arc<PolicyVerbs>, plans: Arc<PlanChanges>) -> Self {
+        Self { core, policy, plans }
     }
 
     /// Makes a request, once under its key.
@@ -177,101 +168,26 @@ impl Upgrades {
         }
     }
 
-    /// Puts the tenant on the plan, grants what it includes beyond that of the open periods, and notes that. Each step
-    /// is safe to repeat, so that a run may end anywhere.
+    /// Puts the tenant on the plan, and notes that its quotas follow it, both ways. Each step is safe to repeat, so
+    /// that a run may end anywhere.
     async fn apply(&self, stored: &StoredUpgrade) -> Answer<()> {
         let UpgradeTerms { tenant, plan, .. } = &stored.terms;
         let actor = stored.decided_by.as_deref().unwrap_or(&stored.requested_by);
         self.policy.set_plan(tenant, plan, false, actor).await?;
-        let entry = self.core.policy.tenant(tenant).await?;
-        self.raise_quotas(&entry, plan, actor).await?;
-        self.core.ledger.note_upgraded(stored.id, self.core.clock.now_ms()).await?;
-        Ok(())
-    }
-
-    /// Grants the difference where the plan includes more than an open period of a quota does, or the next one that is
-    /// open already.
-    async fn raise_quotas(&self, entry: &TenantEntry, plan: &PlanId, actor: &str) -> Answer<()> {
-        let now_ms = self.core.gate_now_ms();
-        let next_ms = entry.calendars.windows(now_ms).period.end_ms;
-        for at_ms in [now_ms, next_ms] {
-            // Computed apart: the entry keeps the current windows.
-            let windows = entry.calendars.windows(at_ms);
-            for quota in entry.policy.overview(&[], at_ms, &windows).counters {
-                if let Some(window) = quota.window().filter(|_| quota.is_quota()) {
-                    self.raise_quota(entry, &quota, window, plan, actor).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn raise_quota(
-        &self,
-        entry: &TenantEntry,
-        quota: &Counter,
-        window: Window,
-        plan: &PlanId,
-        actor: &str,
-    ) -> Answer<()> {
-        let tenant = &entry.definition.id;
-        let now = quota.capacity.to_amount(quota.decimals);
-        loop {
-            let included = self.core.ledger.included_of(tenant, &quota.meter, window.start_ms).await?;
-            // A period that is not open will be opened with what the plan includes.
-            let Some(included) = included else { return Ok(()) };
-            let was = amount(included)?;
-            let missing = now.saturating_sub(was);
-            if missing.is_zero() {
-                return Ok(());
-            }
-            let made = self.grant_missing(entry, quota, (window, was, missing), plan, actor).await?;
-            let raised = included + made.decimal();
-            self.core.ledger.note_raised(tenant, &quota.meter, window.start_ms, raised).await?;
-        }
-    }
-
-    /// Grants what is missing. Returns how much it is: a run that broke off may have granted another amount from there.
-    async fn grant_missing(
-        &self,
-        entry: &TenantEntry,
-        quota: &Counter,
-        (window, was, missing): (Window, Amount, Amount),
-        plan: &PlanId,
-        actor: &str,
-    ) -> Answer<Amount> {
-        let has_begun = window.start_ms <= self.core.gate_now_ms();
-        let terms = GrantTerms {
-            tenant: entry.definition.id.clone(),
-            meter: quota.meter.clone(),
-            amount: missing,
-            kind: GrantKind::Promotional,
-            price: None,
-            priority: Priority::default(),
-            effective_at_ms: (!has_begun).then_some(window.start_ms),
-            expires_at_ms: window.end_ms,
-            recurrence: Recurrence::None,
-            reason: format!("plan {plan}"),
+        let now_ms = self.core.clock.now_ms();
+        let change = PlanChange {
+            id: PlanChangeId::of_upgrade(stored.id),
+            tenant: tenant.clone(),
+            plan: plan.clone(),
+            plan_from: Some(Effective::Now),
+            changed_at_ms: stored.effective_at_ms.unwrap_or(now_ms),
+            changed_by: actor.to_owned(),
         };
-        let id = raise_id(&terms, window, was);
-        match self.grants.make(id, terms, actor).await {
-            Ok(made) => Ok(made.stored.amount),
-            Err(OperationError::GrantKeyReused(_)) => Ok(self.grants.get(id).await?.stored.amount),
-            Err(error) => Err(error),
-        }
+        self.core.ledger.note_plan_change(change).await?;
+        self.core.ledger.note_upgraded(stored.id, now_ms).await?;
+        self.plans.follow_now(Some(tenant)).await;
+        Ok(())
     }
-}
-
-fn amount(included: Decimal) -> Answer<Amount> {
-    Amount::from_decimal(included).map_err(|error| OperationError::Internal(error.to_string()))
-}
-
-/// The id of a raise's grant is a hash of what is raised, in which period and from where: no key names the same grant,
-/// and from one amount a period is raised once.
-fn raise_id(terms: &GrantTerms, window: Window, was: Amount) -> GrantId {
-    let (was, start) = (was.to_string(), window.start_ms.to_string());
-    let names = [terms.tenant.as_str(), terms.meter.as_str(), &was, &start];
-    GrantId::from_uuid(uuid_id::of_texts("tollgate raised quota v2", &names))
 }
 
 fn repeated(stored: StoredUpgrade, terms: &UpgradeTerms) -> Answer<UpgradeDetails> {

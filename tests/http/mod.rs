@@ -46,6 +46,7 @@ mod metrics;
 mod money_adjustments;
 mod movements;
 mod periods;
+mod plan_changes;
 mod policy_changes;
 mod policy_document;
 mod policy_file;

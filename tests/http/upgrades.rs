@@ -102,12 +102,15 @@ async fn a_run_that_broke_off_before_it_noted_its_grant_grants_nothing_twice() {
     let app = with_plans().await;
     app.use_pages("some", "20").await.expect(201);
     approve(&app, &asked(&app, "max").await, "now").await;
-    for undo in ["DELETE FROM raised_quotas", "UPDATE upgrade_requests SET applied_at = NULL"] {
+    for undo in [
+        "UPDATE quota_changes SET changed = NULL",
+        "UPDATE plan_changes SET applied_at = NULL",
+        "UPDATE upgrade_requests SET applied_at = NULL",
+    ] {
         as_owner(&app.database, undo).await.unwrap();
     }
-    app.define("plans/max", json!({ "quotas": [quota_of("250")] })).await;
     assert_eq!(follow(&app).await, 1);
-    assert_eq!(pages_left(&app).await, ["250", "20", "230"]);
+    assert_eq!(pages_left(&app).await, ["200", "20", "180"]);
     app.finish().await;
 }
 
@@ -122,8 +125,8 @@ async fn who_rises_twice_in_a_period_has_what_the_last_plan_includes_and_no_more
     assert_eq!(plan(&app).await, "small");
     assert_eq!(
         pages_left(&app).await,
-        ["200", "20", "180"],
-        "a lower plan reaches the quota with its next period"
+        ["20", "20", "0"],
+        "a lower plan that holds now takes what is available"
     );
     approve(&app, &asked(&app, "max").await, "now").await;
     assert_eq!(pages_left(&app).await, ["200", "20", "180"], "nothing is granted twice");

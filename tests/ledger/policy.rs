@@ -24,6 +24,7 @@ fn delete(kind: DefinitionKind, id: &str) -> PolicyChange {
 fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
     PolicyWrite {
         currencies: Vec::new(),
+        plans: Vec::new(),
         changes,
         unused_meters: Vec::new(),
         generations: Vec::new(),

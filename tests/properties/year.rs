@@ -30,6 +30,8 @@ const CALENDARS: [(&str, u8); 5] = [
     ("America/Los_Angeles", 31),
     ("Asia/Kolkata", 28),
 ];
+/// A plan that holds at once and includes least.
+const LOWERED: &str = "small";
 const ENTRIES: &str = "SELECT count(*), tenant, meter, period_start AT TIME ZONE 'UTC' AS period, credit, debit, \
     amount::float8 AS amount, class, carried, late, excess, happened_at AT TIME ZONE 'UTC' AS at FROM entries \
     GROUP BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
@@ -85,7 +87,15 @@ fn day(random: &mut StdRng, uses: usize) -> Day {
 }
 
 fn year(random: &mut StdRng, size: &Size) -> Year {
-    (0..size.days).map(|_| (0..size.tenants).map(|_| day(random, size.uses)).collect()).collect()
+    let days = (0..size.days).map(|_| (0..size.tenants).map(|_| day(random, size.uses)).collect());
+    let mut year: Year = days.collect();
+    // The last change of each tenant lowers its quota at once. Another one would wait for it, where jobs rest.
+    for of in 0..size.tenants {
+        if let Some(last) = year.iter_mut().map(|day| &mut day[of]).rfind(|day| day.plan.is_some()) {
+            last.plan = Some(LOWERED);
+        }
+    }
+    year
 }
 
 fn noon(first: Date, day: i64) -> Timestamp {
@@ -124,6 +134,7 @@ impl Run {
         app.with_plan(json!([]), json!([])).await;
         app.define("plans/plan", plan("100", "0.02")).await;
         app.define("plans/large", plan("300", "0.015")).await;
+        app.define(&format!("plans/{LOWERED}"), plan("40", "0.03")).await;
         for number in 0..size.tenants {
             let (time_zone, anchor_day) = CALENDARS[number % CALENDARS.len()];
             let body = json!({ "plan": "plan", "time_zone": time_zone, "anchor_day": anchor_day });
@@ -199,7 +210,11 @@ impl Run {
             let quota = app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
             let end: Timestamp = quota.text("/period/end").parse().unwrap();
             if end.duration_since(noon(self.first, number)).as_hours() > 48 {
-                app.define(&format!("tenants/{name}"), json!({ "plan": plan })).await;
+                let mut tenant = json!({ "plan": plan });
+                if plan == LOWERED {
+                    tenant["plan_from"] = "now".into();
+                }
+                app.define(&format!("tenants/{name}"), tenant).await;
             }
         }
     }
@@ -210,6 +225,7 @@ impl Run {
         let operations = &self.app.app().operations;
         operations.memory.open_next_periods().await.unwrap();
         operations.grants.follow().await.unwrap();
+        operations.plan_changes.follow().await.unwrap();
         while operations.periods.close(Manner::default(), GRACE).await.unwrap().closed > 0 {}
         operations.statements.issue(Manner::default(), GRACE).await.unwrap();
         self.app.drained().await;
@@ -224,6 +240,7 @@ impl Run {
         let operations = &self.app.app().operations;
         broken(random, operations.memory.open_next_periods()).await;
         broken(random, operations.grants.follow()).await;
+        broken(random, operations.plan_changes.follow()).await;
         broken(random, operations.periods.close(Manner::default(), GRACE)).await;
         broken(random, operations.statements.issue(Manner::default(), GRACE)).await;
     }
@@ -295,7 +312,7 @@ async fn a_year_whose_jobs_were_late_and_broke_off_ends_with_the_entries_of_an_u
         );
     }
     let [entries, statements] = expected.map(|rows| rows.join("\n"));
-    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid"] {
+    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided"] {
         assert!(entries.contains(word), "seed {seed} has no {word}");
     }
     assert!(statements.contains("credit_note"), "seed {seed} has no credit note");

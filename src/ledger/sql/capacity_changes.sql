@@ -1,5 +1,5 @@
 -- What is not booked of grants that are not settled: they begin later, end later, or are voided, so that all of them
--- may be gone.
+-- may be gone; and what a plan that was lowered takes away: all of it may have to go.
 SELECT g.tenant, g.meter, w.period_start, c.changes_at, c.rise, c.is_end
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN grants g ON g.tenant = w.tenant AND g.meter = w.meter
@@ -11,3 +11,8 @@ CROSS JOIN LATERAL (
     WHERE g.voided_at IS NOT NULL OR g.expires_at < w.period_end
 ) c
 WHERE g.settled_at IS NULL
+UNION ALL
+SELECT q.tenant, q.meter, w.period_start, w.period_start, q.amount, true
+FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
+JOIN quota_changes q USING (tenant, meter, period_start)
+WHERE q.amount < 0 AND q.changed IS NULL

@@ -1,6 +1,7 @@
 -- The figures of the periods that are not closed yet, and whether one has to wait: for calls that were taken while
--- the gate was away, for grants that are not settled, or for the period before, from which holds and unused quota
--- come. What was consumed of those holds, or adjusted, has burnt nothing of this period; what it repaid has.
+-- the gate was away, for grants that are not settled, for what a lowered plan takes, or for the period before, from
+-- which holds and unused quota come. What was consumed of those holds, or adjusted, has burnt nothing of this period;
+-- what it repaid has.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
     b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
@@ -17,6 +18,10 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved,
         SELECT FROM grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.effective_at >= b.period_start AND g.effective_at < b.period_end
             AND g.settled_at IS NULL AND (g.period_start IS NULL OR g.voided_at IS NOT NULL OR g.expires_at < b.period_end)
+    )
+    OR EXISTS (
+        SELECT FROM quota_changes l
+        WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.period_start = b.period_start AND l.amount < 0 AND l.changed IS NULL
     )
     OR EXISTS (
         SELECT FROM (

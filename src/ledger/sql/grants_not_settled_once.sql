@@ -8,4 +8,14 @@ LEFT JOIN LATERAL (
         AND e.debit = CASE WHEN g.voided_at IS NULL THEN 'lapsed' ELSE 'voided' END::account
 ) e ON true
 WHERE g.tenant = ANY($1) AND g.period_start IS NOT NULL AND coalesce(e.amount, 0) <> coalesce(g.settled_amount, 0)
+UNION ALL
+SELECT concat_ws(' ', 'lowered quota', q.id, 'of', q.tenant, q.meter),
+    concat('voided ', coalesce(-q.changed, 0), ', its entries ', coalesce(e.amount, 0))
+FROM quota_changes q
+LEFT JOIN LATERAL (
+    SELECT sum(amount) AS amount FROM entries e
+    WHERE e.tenant = q.tenant AND e.happened_at = q.asked_at AND e.operation_id = q.id AND e.meter = q.meter
+        AND e.period_start = q.period_start AND e.class = 'grant' AND e.credit = 'available' AND e.debit = 'voided'
+) e ON true
+WHERE q.tenant = ANY($1) AND q.amount < 0 AND coalesce(e.amount, 0) <> coalesce(-q.changed, 0)
 LIMIT $2

@@ -91,6 +91,12 @@ impl Memory {
 
     async fn settle_ended(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
         let (mut settled, mut after) = (0, None);
+        // What a lowered plan takes is known before what is left of grants that end later.
+        for change in self.core.ledger.lowered_to_settle(tenant, PAGE).await? {
+            let item = format!("lowered quota {} of tenant {}", change.id, change.tenant);
+            let booked = self.core.ledger.settle_lowered(change, now_ms).await;
+            self.counted(&item, booked.map_err(OperationError::from)).await?;
+        }
         loop {
             let due = self.core.ledger.grants_to_settle(tenant, after.as_ref(), PAGE).await?;
             let Some(last) = due.last() else { return Ok(settled) };

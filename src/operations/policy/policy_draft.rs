@@ -24,7 +24,7 @@ use crate::domain::policy::{Dangling, Policy};
 use crate::domain::price::{Price, currency_of};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
-    CalendarChange, CurrencyChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions,
+    CalendarChange, CurrencyChange, Expected, Generation, NewPlan, PolicyAction, PolicyChange, PolicyVersions,
     PolicyWrite, StoredObject, StoredTenant, TenantSince,
 };
 use crate::operations::error::{Answer, OperationError};
@@ -186,6 +186,14 @@ impl Draft {
         let calendars = Calendars::of(kept.calendars.clone(), old.calendar());
         let next_start_ms = calendars.window(WindowKind::Period, self.now_ms).end_ms;
         Some(change(Some(before), Some(next_start_ms)))
+    }
+
+    /// The plan that it puts a tenant on, where the tenant had another one or none.
+    fn new_plan(&self, id: &TenantId) -> Option<NewPlan> {
+        let (old, _) = self.kept.get(id)?.read.as_ref()?;
+        let new = self.edit.tenant_after(id, Some(old))?;
+        let plan = new.plan.clone().filter(|_| new.plan != old.plan)?;
+        Some(NewPlan { tenant: id.clone(), plan, plan_from: new.plan_from })
     }
 
     /// Finds which counters start again at zero. Every tenant that the change concerns must have been added.
@@ -355,6 +363,7 @@ impl Draft {
             generations: self.fresh.drain(..).map(generation_row).collect(),
             calendars: self.edit.tenants().iter().filter_map(|id| self.calendar_change(id)).collect(),
             currencies: self.edit.tenants().iter().filter_map(|id| self.currency_change(id)).collect(),
+            plans: self.edit.tenants().iter().filter_map(|id| self.new_plan(id)).collect(),
             actor: std::mem::take(&mut self.actor),
             at_ms: self.now_ms,
         };
