@@ -40,8 +40,8 @@ struct ErasureAnswer {
 ///
 /// Deletes its bans, overrides and plan, waits until what it has done is booked, erases the name in the ledger, and
 /// drops its counters at the gate. A later call under the same name is a new subject's. The name is in the body because
-/// addresses are logged. It may be repeated; 409 `in_use` while the subject holds something, or events or parked calls under the name
-/// wait: a ban keeps it from beginning more.
+/// addresses are logged. It may be repeated; 409 `in_use` while the subject holds something, or events or parked calls
+/// under the name wait: a ban keeps it from beginning more.
 #[utoipa::path(
     tag = "admin",
     params(("id" = String, Path, description = "The tenant.")),

@@ -129,8 +129,11 @@ async fn erase(
         .bind::<Text, _>(hash.digits())
         .execute(connection)
         .await?;
-    for statement in [include_str!("sql/rename_compared.sql"), include_str!("sql/rename_in_history.sql")] {
-        sql_query(statement)
+    for statement in [
+        sql_query(include_str!("sql/rename_compared.sql")),
+        sql_query(include_str!("sql/rename_in_history.sql")),
+    ] {
+        statement
             .bind::<Text, _>(tenant)
             .bind::<Text, _>(&subject.kind)
             .bind::<Text, _>(&subject.id)
@@ -153,11 +156,16 @@ fn packed(subject: &Subject) -> Vec<u8> {
 }
 
 /// How the records of a table are found and rewritten.
-type OfTable = (&'static str, &'static str);
+type OfTable = (fn() -> SqlQuery, fn() -> SqlQuery);
 
-const OPEN_AND_RESOLVED: OfTable =
-    (include_str!("sql/named_reservations.sql"), include_str!("sql/rename_reservations.sql"));
-const ARCHIVED: OfTable = (include_str!("sql/named_archived.sql"), include_str!("sql/rename_archived.sql"));
+const OPEN_AND_RESOLVED: OfTable = (
+    || sql_query(include_str!("sql/named_reservations.sql")),
+    || sql_query(include_str!("sql/rename_reservations.sql")),
+);
+const ARCHIVED: OfTable = (
+    || sql_query(include_str!("sql/named_archived.sql")),
+    || sql_query(include_str!("sql/rename_archived.sql")),
+);
 
 /// Rewrites the records that name the subject, newest first.
 async fn rename(
@@ -169,12 +177,12 @@ async fn rename(
 ) -> Result<(), LedgerError> {
     let mut before = (DateTime::<Utc>::MAX_UTC, Uuid::max());
     loop {
-        let named: Vec<NamedRow> = found(find, erasure, number, before).load(connection).await?;
+        let named: Vec<NamedRow> = found(find(), erasure, number, before).load(connection).await?;
         let Some(last) = named.last() else { return Ok(()) };
         before = (last.born_at, last.id);
         let records: Result<Vec<_>, _> =
             named.iter().map(|row| renamed(row, &erasure.subject, other)).collect();
-        sql_query(rewrite)
+        rewrite()
             .bind::<Text, _>(&erasure.tenant)
             .bind::<Array<SmallInt>, _>(named.iter().map(|row| row.partition).collect::<Vec<_>>())
             .bind::<Array<sql_types::Uuid>, _>(named.iter().map(|row| row.id).collect::<Vec<_>>())
@@ -186,13 +194,12 @@ async fn rename(
 }
 
 fn found(
-    find: &'static str,
+    find: SqlQuery,
     erasure: &Erasure,
     number: i64,
     before: (DateTime<Utc>, Uuid),
 ) -> diesel::query_builder::BoxedSqlQuery<'static, diesel::pg::Pg, SqlQuery> {
-    sql_query(find)
-        .into_boxed()
+    find.into_boxed()
         .bind::<Text, _>(erasure.tenant.clone())
         .bind::<BigInt, _>(number)
         .bind::<Timestamptz, _>(before.0)

@@ -127,7 +127,7 @@ async fn an_erased_name_is_nowhere_and_what_it_used_stays_in_the_books() {
     assert_eq!(used_by_users(&app).await, [(pseudonym.clone(), "5".to_owned())]);
     assert_eq!(app.get("/v1/admin/bans?tenant=acme").await.expect(200).body["data"], json!([]));
     let audited = app.get("/v1/admin/audit?action=erase").await.expect(200);
-    assert_eq!((audited.text("/data/0/kind"), audited.text("/data/0/id")), ("tenant", "acme"));
+    assert_eq!((audited.text("/data/0/object_kind"), audited.text("/data/0/object_id")), ("tenant", "acme"));
     let again = app.post(ERASURES, named()).await.expect(200);
     assert_eq!(again.body["pseudonym"], Value::Null, "a repeat finds nothing");
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Months, NaiveDate, Utc};
 use diesel::prelude::*;
+use diesel::query_builder::SqlQuery;
 use diesel::sql_types::{Array, BigInt, Binary, Date, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{
@@ -171,12 +172,15 @@ async fn detach_in_transaction(
     // Nothing is booked in this month meanwhile; other months go on.
     let lock = format!("LOCK TABLE entries_{} IN SHARE MODE", month.format("%Y_%m"));
     connection.batch_execute(&lock).await?;
-    let counts: Counts = of(span, include_str!("../sql/entries_of_month.sql")).get_result(connection).await?;
+    let counts: Counts =
+        of(span, sql_query(include_str!("../sql/entries_of_month.sql"))).get_result(connection).await?;
     if counts.entries == counts.kept {
         return Ok(None);
     }
-    let why: Option<Why> =
-        of(span, include_str!("../sql/month_waits.sql")).get_result(connection).await.optional()?;
+    let why: Option<Why> = of(span, sql_query(include_str!("../sql/month_waits.sql")))
+        .get_result(connection)
+        .await
+        .optional()?;
     let (entries, kept_entries) = (number::unsigned(counts.entries)?, number::unsigned(counts.kept)?);
     let mut left =
         MonthOfEntries { month, entries, kept: kept_entries, manifest: None, waits: why.map(|row| row.why) };
@@ -200,7 +204,7 @@ async fn leave(
     let file = format!("{named}.csv");
     let file_sha256 = export(connection, span, &directory.join(&file)).await?;
     let batches: Vec<BatchesRow> =
-        of(span, include_str!("../sql/batches_of_month.sql")).load(connection).await?;
+        of(span, sql_query(include_str!("../sql/batches_of_month.sql"))).load(connection).await?;
     sql_query(include_str!("../sql/detach_month.sql"))
         .bind::<Date, _>(month)
         .bind::<BigInt, _>(number)
@@ -239,8 +243,9 @@ async fn export(connection: &mut AsyncPgConnection, span: Span, path: &Path) -> 
     let mut out = WholeFile::create(path)?;
     out.line(COLUMNS)?;
     let mut check = RunningCheck::default();
-    let mut lines =
-        of(span, include_str!("../sql/lines_of_month.sql")).load_stream::<Line>(connection).await?;
+    let mut lines = of(span, sql_query(include_str!("../sql/lines_of_month.sql")))
+        .load_stream::<Line>(connection)
+        .await?;
     while let Some(Line { text }) = lines.try_next().await? {
         let check = check.next(&text);
         out.line(&format!("{text},{check}"))?;
@@ -315,7 +320,7 @@ fn span_of(month: NaiveDate) -> Result<Span, LedgerError> {
 /// A statement over the entries of a month.
 fn of(
     (from, to): Span,
-    statement: &'static str,
-) -> diesel::query_builder::BoxedSqlQuery<'static, diesel::pg::Pg, diesel::query_builder::SqlQuery> {
-    sql_query(statement).into_boxed().bind::<Timestamptz, _>(from).bind::<Timestamptz, _>(to)
+    statement: SqlQuery,
+) -> diesel::query_builder::BoxedSqlQuery<'static, diesel::pg::Pg, SqlQuery> {
+    statement.into_boxed().bind::<Timestamptz, _>(from).bind::<Timestamptz, _>(to)
 }

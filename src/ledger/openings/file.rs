@@ -32,7 +32,7 @@ impl RunningCheck {
     }
 }
 
-/// What is known of a month beside its entries.
+/// What a month has beside its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {

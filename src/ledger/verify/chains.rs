@@ -1,6 +1,6 @@
 //! The hash chains: every batch is recomputed from its entries, every link is checked, and no number may be missing.
-//! Where a batch's row was dropped, its entries are hashed instead, and the next row that is kept proves them. A chain from
-//! which a month has left begins behind its opening.
+//! Where a batch's row was dropped, its entries are hashed instead, and the next row that is kept proves them. A chain
+//! from which a month has left begins after its opening.
 
 use chrono::{DateTime, Utc};
 use diesel::sql_query;

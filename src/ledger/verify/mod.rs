@@ -131,8 +131,8 @@ pub async fn verify(ledger: &Ledger, options: VerifyOptions) -> Result<VerifyRep
     Ok(report)
 }
 
-/// Begins a transaction that sees one instant. Large ledgers take longer than a service call may. The lock, taken before
-/// the instant, keeps a month from being detached meanwhile.
+/// Begins a transaction that sees one instant. Large ledgers take longer than a service call may. The lock, taken
+/// before the instant, keeps a month from being detached meanwhile.
 async fn begin(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0; \
                  SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL work_mem = '64MB'; \
