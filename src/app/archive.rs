@@ -22,7 +22,8 @@ pub struct DetachMonths {
 
 /// Verifies the books, then lets months leave them, the oldest first.
 ///
-/// Errors: a check of the books found a fault, a file cannot be written, or the user of the connection does not own the tables.
+/// Errors: a check of the books found a fault, a file cannot be written, or the user of the connection does not own the
+/// tables.
 pub async fn detach(target: Target, months: DetachMonths) -> anyhow::Result<Vec<MonthLine>> {
     let reached = Reached::reach(target).await?.by_its_clock().await?;
     let done = detach_here(&reached, months).await;
