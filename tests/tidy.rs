@@ -84,6 +84,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "preparation",
     "memory",
     "limit_bans",
+    "erasure",
     "grants",
     "plan_changes",
     "upgrades",

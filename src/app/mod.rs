@@ -1,5 +1,6 @@
 //! Builds, starts and stops everything.
 
+mod archive;
 mod demo;
 mod installation;
 mod instance_observer;
@@ -10,11 +11,12 @@ mod running;
 mod serve;
 mod up;
 
+pub use archive::{DetachMonths, detach, verify_archive};
 pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
 pub use operator::{inspect, quarantine, status, unbilled, verify};
 pub use options::{
-    CheckLine, ParkedAction, ParkedLine, ParkedReport, QuarantineAction, QuarantineLine, Role, ServeOptions,
-    UpOptions, VerifyReport,
+    CheckLine, MonthLine, ParkedAction, ParkedLine, ParkedReport, QuarantineAction, QuarantineLine, Role,
+    ServeOptions, UpOptions, VerifyReport,
 };
 pub use parked::parked;
 pub use running::{App, AppError};

@@ -19,7 +19,7 @@ const OPERATOR: &str = "operator";
 /// An installation reached for one command, with the servers that had to be started for it.
 pub(super) struct Reached {
     pub(super) app: App,
-    settings: Settings,
+    pub(super) settings: Settings,
     embedded: Option<Embedded>,
 }
 
@@ -50,7 +50,7 @@ impl Reached {
     }
 
     /// The same, on the installation's test clock if it runs on one.
-    async fn by_its_clock(mut self) -> anyhow::Result<Self> {
+    pub(super) async fn by_its_clock(mut self) -> anyhow::Result<Self> {
         let may_be_test = self.embedded.is_some() || self.settings.environment == Environment::Sandbox;
         if let Some(clock) = if may_be_test { test_clock_of(&self.app).await? } else { None } {
             let app = App::connect(&self.settings, clock).await?;
@@ -264,7 +264,7 @@ fn mended_lines(mended: &Rebuilt) -> [CheckLine; 2] {
     ]
 }
 
-fn named(fault: &Fault) -> String {
+pub(super) fn named(fault: &Fault) -> String {
     format!("{}: {}", fault.what, fault.detail)
 }
 

@@ -69,6 +69,21 @@ pub struct CheckLine {
     pub skipped: Option<String>,
 }
 
+/// A month of entries, and what became of it.
+#[derive(Debug, Clone)]
+pub struct MonthLine {
+    /// As `2026-01`, in UTC.
+    pub month: String,
+    /// How many entries it has.
+    pub entries: u64,
+    /// How many of them stay in the books.
+    pub kept: u64,
+    /// The manifest of its file, once it has left.
+    pub manifest: Option<String>,
+    /// Why it may not leave yet.
+    pub waits: Option<String>,
+}
+
 /// What to do with events that could not be booked.
 #[derive(Debug, Clone)]
 pub enum QuarantineAction {

@@ -9,6 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
+use super::entries::EntriesCommand;
 use super::output::Format;
 use super::parked::ParkedCommand;
 use super::replay::ReplayArguments;
@@ -86,6 +87,9 @@ pub enum Command {
     /// Read reports of a running service.
     #[command(subcommand)]
     Report(ReportCommand),
+    /// Let old months of entries leave the books, exported and proven.
+    #[command(subcommand)]
+    Entries(EntriesCommand),
     /// Look after events that could not be booked.
     #[command(subcommand)]
     Quarantine(QuarantineCommand),
@@ -169,6 +173,9 @@ pub struct Verify {
     /// Replace what differs of balances and hourly usage.
     #[arg(long, requires = "rebuild")]
     pub write: bool,
+    /// Prove the file of a month that has left the books instead, by its manifest.
+    #[arg(long, value_name = "FILE", conflicts_with = "rebuild")]
+    pub archive: Option<PathBuf>,
 }
 
 /// `quarantine …`.

@@ -117,7 +117,15 @@ pub(super) async fn inspect(
 
 /// `tollgate verify`.
 pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
-    let report = app::verify(target(verify.place, config)?, verify.rebuild, verify.write).await?;
+    let place = target(verify.place, config)?;
+    let report = match &verify.archive {
+        Some(manifest) => app::VerifyReport {
+            checks: vec![app::verify_archive(place, manifest).await?],
+            warnings: Vec::new(),
+            notes: Vec::new(),
+        },
+        None => app::verify(place, verify.rebuild, verify.write).await?,
+    };
     output::print(&check_table(&report.checks, format).render(format)?)?;
     if format == Format::Table {
         let faults = report.checks.iter().flat_map(|check| &check.faults);

@@ -6,6 +6,7 @@
 mod arguments;
 mod client;
 mod connection;
+mod entries;
 mod failure;
 mod jobs;
 mod keys;
@@ -90,6 +91,7 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Status(place) => local::status(place, config, output).await,
         Command::Inspect { key, place } => local::inspect(&key, place, config, output).await,
         Command::Verify(verify) => local::verify(verify, config, output).await,
+        Command::Entries(command) => entries::run(command, config, output).await,
         Command::Quarantine(command) => local::quarantine(command, config, output).await,
         Command::Parked(command) => parked::run(command, config, output).await,
         Command::Policy(command) => policy::run(command, config.as_deref(), output).await,

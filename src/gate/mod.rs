@@ -17,6 +17,7 @@ mod connections;
 mod counters;
 pub mod error;
 pub mod expire;
+mod forget;
 mod guard;
 mod inspect;
 pub mod keys;

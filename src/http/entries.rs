@@ -1,5 +1,6 @@
 //! The entries of the books: of a tenant, and over all.
 
+use actix_web::http::header::HeaderValue;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use futures::stream::{self, StreamExt};
@@ -8,6 +9,7 @@ use super::answer::List;
 use super::auth::{Caller, TenantInPath};
 use super::cell::Cell;
 use super::csv;
+use super::headers::ENTRIES_HELD_FROM;
 use super::list::{Listing, ReportQuery};
 use super::problem::Problem;
 use super::query::Query;
@@ -106,11 +108,18 @@ pub(super) async fn report_entries(
 }
 
 async fn answer(state: &State, listing: &Listing, asked: EntriesRequest) -> Result<HttpResponse, Problem> {
-    if listing.is_csv() {
-        return export(state, asked).await;
+    let held_from_ms = state.read(state.operations.reads.entries_held_from_ms(asked.from_ms)).await?;
+    let mut answer = if listing.is_csv() {
+        export(state, asked).await?
+    } else {
+        let rows = state.read(state.operations.reads.list_entries(asked)).await?;
+        listing.answer_or_file(&state.cursor_key, rows.map(EntryRow::from)).await?
+    };
+    let text = held_from_ms.and_then(|from_ms| HeaderValue::try_from(rfc3339(from_ms)).ok());
+    if let Some(text) = text {
+        answer.headers_mut().insert(ENTRIES_HELD_FROM, text);
     }
-    let rows = state.read(state.operations.reads.list_entries(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(EntryRow::from)).await
+    Ok(answer)
 }
 
 /// A file that is sent while it is read. What fails before its first rows is answered as a problem; what fails later

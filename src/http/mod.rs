@@ -8,6 +8,7 @@ mod adjustments;
 mod admin_audit;
 mod admin_bans;
 mod admin_clock;
+mod admin_erasures;
 mod admin_gate;
 mod admin_grants;
 mod admin_jobs;

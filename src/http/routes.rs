@@ -4,10 +4,10 @@ use actix_web::http::Method;
 
 use super::handlers::Handlers;
 use super::{
-    adjustments, admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys,
-    admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_violations,
-    admin_webhooks, batch, decisions, docs, entries, events, health, ratelimit, reconciliations, reports,
-    reservations, statements, tenants, upgrades, usage,
+    adjustments, admin_audit, admin_bans, admin_clock, admin_erasures, admin_gate, admin_grants, admin_jobs,
+    admin_keys, admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial,
+    admin_violations, admin_webhooks, batch, decisions, docs, entries, events, health, ratelimit,
+    reconciliations, reports, reservations, statements, tenants, upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -138,6 +138,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/tenants/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/tenants/{id}", Access::Admin),
     destroying(Method::DELETE, "/v1/admin/tenants/{id}", Access::Admin),
+    destroying(Method::POST, "/v1/admin/tenants/{id}/erasures", Access::Admin),
     route(Method::GET, "/v1/admin/plans", Access::AdminRead),
     route(Method::GET, "/v1/admin/plans/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/plans/{id}", Access::Admin),
@@ -258,6 +259,7 @@ fn administration<C: Handlers>(config: &mut C) {
         .configure(admin_policy::operations::configure)
         .configure(admin_policy::cost_defaults::configure)
         .configure(admin_policy::limits::configure)
+        .service(admin_erasures::erase_subject)
         .service(admin_bans::list_bans)
         .service(admin_bans::get_ban)
         .service(admin_bans::put_ban)

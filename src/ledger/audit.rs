@@ -58,7 +58,7 @@ pub struct AuditRecord {
     pub at_ms: i64,
     /// Who made it: the id of a key, or the operator's command.
     pub actor: String,
-    /// What was done: `put`, `delete`, `create`, `revoke`, `accept`, `discard`, `replay`, `resolve`, `run`;
+    /// What was done: `put`, `delete`, `create`, `erase`, `revoke`, `accept`, `discard`, `replay`, `resolve`, `run`;
     /// `refuse`: what was not done.
     pub action: String,
     /// What kind of object was changed.

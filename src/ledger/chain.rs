@@ -60,6 +60,12 @@ impl BatchHash {
         Self(hasher)
     }
 
+    /// Where the next row stood, for a hash over rows of several batches.
+    pub(crate) fn place(&mut self, batch: i64, booked_at: DateTime<Utc>) {
+        self.0.update(&batch.to_le_bytes());
+        self.0.update(&booked_at.timestamp_micros().to_le_bytes());
+    }
+
     pub(crate) fn row(&mut self, entry: &Entry) {
         let flags = &entry.flags;
         self.text(entry.tenant.as_str());

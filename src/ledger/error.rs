@@ -74,6 +74,11 @@ pub enum Conflict {
         /// Its id.
         id: String,
     },
+    /// So many events, calls and holds under a name wait to be booked, decided or resolved.
+    #[error(
+        "{0} events, calls or holds under this name wait to be booked, decided or resolved: repeat it once they are"
+    )]
+    NameWaits(u64),
     /// Another writer moved the partition's cursor first.
     #[error("another writer has booked partition {0} meanwhile")]
     CursorMoved(u16),

@@ -507,6 +507,71 @@ diesel::table! {
 }
 
 diesel::table! {
+    opening_balances (tenant, meter, period_start, opening) {
+        opening -> Int8,
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        available -> Numeric,
+        reserved -> Numeric,
+        consumed -> Numeric,
+        reserved_beside_gate -> Numeric,
+        consumed_beside_gate -> Numeric,
+        consumed_of_carried -> Numeric,
+    }
+}
+
+diesel::table! {
+    opening_chains (chain, opening) {
+        opening -> Int8,
+        chain -> Int2,
+        number -> Int8,
+        hash -> Bytea,
+        kept_rows -> Int8,
+        kept_hash -> Bytea,
+    }
+}
+
+diesel::table! {
+    opening_operations (tenant, operation_id, line, opening) {
+        opening -> Int8,
+        tenant -> Text,
+        operation_id -> Uuid,
+        line -> Int2,
+        reserved -> Numeric,
+        consumed -> Numeric,
+    }
+}
+
+diesel::table! {
+    opening_usage (tenant, meter, hour_at, operation, subject, opening) {
+        opening -> Int8,
+        tenant -> Text,
+        meter -> Text,
+        hour_at -> Timestamptz,
+        operation -> Text,
+        subject -> Int8,
+        consumed -> Numeric,
+        count -> Int8,
+        excess -> Numeric,
+        late -> Numeric,
+    }
+}
+
+diesel::table! {
+    openings (number) {
+        number -> Int8,
+        month -> Date,
+        file -> Text,
+        file_sha256 -> Text,
+        entries -> Int8,
+        kept -> Int8,
+        hash -> Bytea,
+        opened_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     parked (tenant, number) {
         tenant -> Text,
         number -> Int8,

@@ -1,6 +1,7 @@
 //! Subjects' numbers: one table has the names, the books use the numbers.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use diesel::query_builder::SqlQuery;
 use diesel::sql_types::{Array, BigInt, Text};
@@ -17,13 +18,15 @@ pub(crate) type TenantSubject = (TenantId, Subject);
 pub(crate) type SubjectNumbers = HashMap<TenantSubject, i64>;
 
 const KNOWN_MAX: u64 = 100_000;
+/// An instance that hears nothing of an erasure forgets the name within this time.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// Numbers read from committed rows: they never change.
+/// Numbers read from committed rows: they stay until a name is erased.
 pub(super) struct KnownSubjects(Cache<TenantSubject, i64>);
 
 impl Default for KnownSubjects {
     fn default() -> Self {
-        Self(Cache::new(KNOWN_MAX))
+        Self(Cache::builder().max_capacity(KNOWN_MAX).time_to_live(KNOWN_FOR).build())
     }
 }
 
@@ -59,6 +62,11 @@ impl Ledger {
             numbers.extend(insert(connection, &new).await?);
         }
         Ok(numbers)
+    }
+
+    /// Forgets all numbers, because a name was erased: the table is asked again.
+    pub fn forget_subjects(&self) {
+        self.shared.subjects.0.invalidate_all();
     }
 
     fn known_subjects(&self, wanted: BTreeSet<TenantSubject>) -> (SubjectNumbers, Vec<TenantSubject>) {

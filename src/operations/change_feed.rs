@@ -7,7 +7,9 @@ use tokio::time::MissedTickBehavior;
 
 use crate::beat::until;
 use crate::domain::ids::TenantId;
-use crate::ledger::{LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, estimates, key_filters, parked};
+use crate::ledger::{
+    LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, erasure, estimates, key_filters, parked,
+};
 use crate::operations::Operations;
 use crate::operations::error::Answer;
 
@@ -60,6 +62,7 @@ impl Operations {
         match noticed {
             Noticed::Connected => {
                 self.core.policy.forget_tenants();
+                self.core.ledger.forget_subjects();
                 told(self.keys.follow_from_the_start().await);
                 self.load.follow().await;
                 self.memory.key_filters.ring();
@@ -78,6 +81,10 @@ impl Operations {
                 "key" => told(self.keys.follow().await),
                 key_filters::NOTICE => {
                     self.memory.key_filters.ring();
+                    return false;
+                }
+                erasure::NOTICE => {
+                    self.core.ledger.forget_subjects();
                     return false;
                 }
                 LOAD_NOTICE => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::domain::ids::TenantId;
+use crate::domain::reservation::SubjectHash;
 use crate::gate::LimitBan;
 use crate::operations::answers::{PlacedBan, Rows};
 use crate::operations::core::Core;
@@ -84,6 +85,21 @@ impl LimitBans {
             }
             if found.len() < count {
                 return Err(no_such_ban());
+            }
+            place = following(&found, place);
+        }
+    }
+
+    /// The bans of a subject that limits have placed and that have not ended.
+    pub(super) async fn of_subject(&self, tenant: &TenantId, hash: SubjectHash) -> Answer<Vec<LimitBan>> {
+        let count = usize::try_from(Page::ROWS_MAX).unwrap_or(1);
+        let (mut place, mut bans) = ((None, 0), Vec::new());
+        loop {
+            let found = self.read(tenant, place, count).await?;
+            let its = |placed: &&PlacedBan| placed.ban.subject.as_ref().is_some_and(|(_, of)| *of == hash);
+            bans.extend(found.iter().filter(its).map(|placed| placed.ban.clone()));
+            if found.len() < count {
+                return Ok(bans);
             }
             place = following(&found, place);
         }

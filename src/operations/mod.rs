@@ -2,7 +2,8 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`,
-//! `preparation`, `memory`, `limit_bans`, `grants`, `adjustments`, `plan_changes`, `upgrades`, `periods`, `statements`,
+//! `preparation`, `memory`, `limit_bans`, `erasure`, `grants`, `adjustments`, `plan_changes`, `upgrades`, `periods`,
+//! `statements`,
 //! `outage`, `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
 
 mod adjustments;
@@ -13,6 +14,7 @@ mod change_feed;
 mod core;
 mod damage;
 mod decisions;
+mod erasure;
 mod error;
 mod estimates;
 mod grants;
@@ -48,6 +50,7 @@ pub use calls::{Admission, Calls, FailedCheck, TimeAccepted};
 pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
 pub use decisions::Decisions;
+pub use erasure::Erasure;
 pub use error::{Answer, FieldError, OperationError};
 pub use estimates::Estimates;
 pub use grants::GrantVerbs;
@@ -98,6 +101,8 @@ pub struct Operations {
     pub violations: Arc<Violations>,
     /// Bans that limits have placed.
     pub limit_bans: LimitBans,
+    /// Erasure of subjects' names.
+    pub erasure: Erasure,
     /// Policy as resources.
     pub policy: Arc<PolicyVerbs>,
     /// API keys.
@@ -205,6 +210,7 @@ impl Operations {
             decisions,
             violations,
             limit_bans: LimitBans::new(core.clone(), policy.clone(), memory.clone()),
+            erasure: Erasure::new(core.clone(), policy.clone(), memory.clone()),
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),

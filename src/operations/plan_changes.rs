@@ -163,6 +163,7 @@ impl PlanChanges {
             amount: Amount::from_decimal(change.amount)
                 .map_err(|error| OperationError::Internal(error.to_string()))?,
             kind: GrantKind::Promotional,
+            price: None,
             priority: Priority::default(),
             effective_at_ms: (!has_begun).then_some(change.start_ms),
             expires_at_ms: entry.calendars.windows(change.start_ms).period.end_ms,

@@ -79,6 +79,7 @@ impl Found<'_> {
             ("ledger.ack_timeout_ms", ledger.ack_timeout_ms, 1, HOUR_MS),
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
             ("ledger.idempotency_horizon_days", ledger.idempotency_horizon_days, 31, 400),
+            ("ledger.entries_kept_months", u64::from(ledger.entries_kept_months), 4, 1_200),
             ("ledger.parked_calls_max", ledger.parked_calls_max, 0, 100_000_000),
             ("ledger.close_grace_seconds", ledger.close_grace_seconds, 60, 7 * DAY_SECONDS),
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),

@@ -204,6 +204,8 @@ pub struct LedgerSettings {
     pub restore_wait_ms: u64,
     /// How long repeats of a resolved reservation are recognised, in days.
     pub idempotency_horizon_days: u64,
+    /// For how many months after its end a month of entries stays in the books at least.
+    pub entries_kept_months: u32,
     /// How many calls taken while the gate is away may wait for it.
     pub parked_calls_max: u64,
     /// How long after its end a period still takes what happened in it, before it is closed, in seconds.

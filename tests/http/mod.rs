@@ -22,6 +22,7 @@ mod documents;
 mod duplicates;
 mod edge;
 mod entries_report;
+mod erasure;
 pub mod events;
 mod explained;
 mod fixed_window;

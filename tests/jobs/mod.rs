@@ -9,6 +9,7 @@ mod estimates;
 mod instances;
 mod leap;
 mod notices;
+mod openings;
 mod overage;
 mod paid_grants;
 mod periods;

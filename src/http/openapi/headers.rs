@@ -26,6 +26,11 @@ const REPLAYED: Described = (
 const RETRY_AFTER: Described = ("Retry-After", Type::Integer, "Seconds to wait, rounded up.");
 const AUTHENTICATE: Described = ("WWW-Authenticate", Type::String, "`Bearer`.");
 const ETAG: Described = ("ETag", Type::String, "The object's version, for `If-Match`.");
+const HELD_FROM: Described = (
+    "Entries-Held-From",
+    Type::String,
+    "From when on the books hold every entry, where the list reaches back before that: earlier ones of use are in archives.",
+);
 
 /// Calls whose answer is about many, so that none of it is in a header.
 const MANY_IN_ONE: [&str; 2] = ["/v1/batch", "/v1/events"];
@@ -51,6 +56,9 @@ fn headers(route: &Route, status: &str) -> Vec<Described> {
     let is_keyed = is_gate_call || route.pattern == "/v1/admin/grants";
     if is_keyed && route.method == Method::POST && status == "200" {
         headers.push(REPLAYED);
+    }
+    if is_done && route.pattern.ends_with("/entries") {
+        headers.push(HELD_FROM);
     }
     if matches!(status, "429" | "503") && route.access != Access::Open {
         headers.push(RETRY_AFTER);

@@ -1,5 +1,6 @@
 //! The hash chains: every batch is recomputed from its entries, every link is checked, and no number may be missing.
-//! Where a batch's row was dropped, its entries are hashed instead, and the next row that is kept proves them.
+//! Where a batch's row was dropped, its entries are hashed instead, and the next row that is kept proves them. A chain
+//! from which a month has left begins after its opening.
 
 use chrono::{DateTime, Utc};
 use diesel::sql_query;
@@ -7,10 +8,12 @@ use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 
+use super::openings;
 use super::part::{BatchNumbers, Part};
 use super::{Check, Fault};
 use crate::ledger::chain::{self, BatchHash, BatchRow, Chain, is_droppable};
 use crate::ledger::entries::EntryRow;
+use crate::ledger::openings::OpeningChains;
 use crate::ledger::{Ledger, LedgerError};
 
 /// `connection` sees one instant. The batches up to the part's heads are read on another connection: they never change,
@@ -28,11 +31,12 @@ pub(super) async fn check(
         let of = |numbers: &BatchNumbers| numbers.get(&row.chain).copied().unwrap_or_default();
         row.batch > of(&part.heads) && row.batch <= of(&now)
     };
-    let mut batches = Batches::new(ledger, part);
+    let openings = openings::of_part(connection, part).await?;
+    let mut batches = Batches::new(ledger, part, &openings);
     let query =
         sql_query(include_str!("../sql/entries_in_batches.sql")).bind::<Array<Text>, _>(&part.tenants);
     let mut rows = query.load_stream::<EntryRow>(connection).await?;
-    let mut walk = Walk { heads: &now, open: None, last: None };
+    let mut walk = Walk { heads: &now, openings: &openings, open: None, last: None };
     let mut next = batches.next().await?;
     while let Some(row) = rows.try_next().await? {
         if is_later(&row) {
@@ -67,6 +71,8 @@ pub(super) async fn check(
 struct Walk<'a> {
     /// The last batches of the chains.
     heads: &'a BatchNumbers,
+    /// Where the chains begin from which months have left.
+    openings: &'a OpeningChains,
     open: Option<Open>,
     last: Option<Closed>,
 }
@@ -84,6 +90,7 @@ struct Open {
 }
 
 /// The batch before.
+#[derive(Clone, Copy)]
 struct Closed {
     chain: i16,
     number: i64,
@@ -94,9 +101,18 @@ struct Closed {
 }
 
 impl Walk<'_> {
+    /// The batch before the next one of this chain.
+    fn before(&self, chain: i16) -> Closed {
+        let last = self.last.filter(|last| last.chain == chain);
+        last.unwrap_or_else(|| {
+            let opening = self.openings.get(&chain);
+            let (number, hash) = opening.map_or((0, [0; 32]), |opening| (opening.number, opening.hash));
+            Closed { chain, number, hash, proven: number }
+        })
+    }
+
     fn begin(&mut self, place: (i16, i64), kept: Option<BatchRow>, first: Option<&EntryRow>) {
-        let previous =
-            self.last.as_ref().filter(|last| last.chain == place.0).map_or([0; 32], |last| last.hash);
+        let previous = self.before(place.0).hash;
         let previous = kept.as_ref().map_or(previous.as_slice(), |batch| batch.previous.as_slice());
         let booked_at = kept.as_ref().map(|batch| batch.booked_at).or(first.map(|row| row.booked_at));
         let hash = BatchHash::begin(place.0, place.1, previous, booked_at.unwrap_or_default());
@@ -125,8 +141,8 @@ impl Walk<'_> {
             let where_it_is = format!("is in batch {number} of chain {chain}, which does not exist");
             return check.fault(Fault::new(open.entry, where_it_is));
         }
-        let before = self.last.take().filter(|last| last.chain == chain);
-        let before = before.unwrap_or(Closed { chain, number: 0, hash: [0; 32], proven: 0 });
+        let before = self.before(chain);
+        self.last = None;
         let hash = open.hash.finish();
         if number != before.number + 1 {
             let missing = format!("follows batch {}: those between are missing", before.number);
@@ -170,22 +186,26 @@ const PAGE: i64 = 1_000;
 struct Batches<'a> {
     ledger: &'a Ledger,
     part: &'a Part,
+    openings: &'a OpeningChains,
     chains: Vec<i16>,
     page: std::vec::IntoIter<BatchRow>,
     after: (i16, i64),
 }
 
 impl<'a> Batches<'a> {
-    fn new(ledger: &'a Ledger, part: &'a Part) -> Self {
+    fn new(ledger: &'a Ledger, part: &'a Part, openings: &'a OpeningChains) -> Self {
         let chains = part.chains().into_iter().map(Chain::number).collect();
-        Self { ledger, part, chains, page: Vec::new().into_iter(), after: (-1, 0) }
+        Self { ledger, part, openings, chains, page: Vec::new().into_iter(), after: (-1, 0) }
     }
 
     async fn next(&mut self) -> Result<Option<BatchRow>, LedgerError> {
         loop {
             for batch in self.page.by_ref() {
                 self.after = (batch.chain, batch.number);
-                if self.part.heads.get(&batch.chain).is_some_and(|head| batch.number <= *head) {
+                let opening = self.openings.get(&batch.chain).map_or(0, |opening| opening.number);
+                if batch.number > opening
+                    && self.part.heads.get(&batch.chain).is_some_and(|head| batch.number <= *head)
+                {
                     return Ok(Some(batch));
                 }
             }

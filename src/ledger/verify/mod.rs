@@ -5,6 +5,7 @@
 
 mod chains;
 mod figures;
+mod openings;
 mod part;
 mod rebuild;
 mod reservations;
@@ -47,7 +48,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub(super) fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { what: what.into(), detail: detail.into() }
     }
 }
@@ -68,12 +69,12 @@ pub struct Check {
 }
 
 impl Check {
-    fn of(name: &'static str) -> Self {
+    pub(super) fn of(name: &'static str) -> Self {
         Self { name, checked: 0, faults: Vec::new(), warnings: Vec::new(), skipped: None }
     }
 
     /// Adds a fault, unless the most that are named are reached.
-    fn fault(&mut self, fault: Fault) {
+    pub(super) fn fault(&mut self, fault: Fault) {
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(fault);
         }
@@ -131,10 +132,12 @@ pub async fn verify(ledger: &Ledger, options: VerifyOptions) -> Result<VerifyRep
     Ok(report)
 }
 
-/// Begins a transaction that sees one instant. Large ledgers take longer than a service call may.
+/// Begins a transaction that sees one instant. Large ledgers take longer than a service call may. The lock, taken
+/// before the instant, keeps a month from being detached meanwhile.
 async fn begin(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0; \
-                 SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL work_mem = '64MB'";
+                 SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL work_mem = '64MB'; \
+                 LOCK TABLE entries IN ACCESS SHARE MODE";
     Ok(AnsiTransactionManager::begin_transaction_sql(connection, begin).await?)
 }
 
@@ -162,6 +165,7 @@ async fn run(
     checks.push(statements::check(connection, part).await?);
     checks.push(sales::check(connection, part).await?);
     checks.push(chains::check(ledger, connection, part).await?);
+    checks.push(openings::check(connection, part).await?);
     checks.push(figures::check_positions(connection, part).await?);
     Ok(checks)
 }

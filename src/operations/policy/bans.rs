@@ -9,7 +9,7 @@ use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::Page;
 
-const BANS: Items = Items { field: "bans", item: "ban" };
+pub(super) const BANS: Items = Items { field: "bans", item: "ban" };
 
 impl PolicyVerbs {
     /// Places or replaces a ban: `body` has its fields and `tenant`.

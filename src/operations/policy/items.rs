@@ -3,9 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::PolicyVerbs;
+use super::bans::BANS;
 use super::calendars::SHOWN;
+use super::overrides::OVERRIDES;
 use super::policy_change::Attempts;
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{Subject, TenantId};
 use crate::domain::policy::diff::DefinitionKind;
 use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, FieldError, OperationError};
@@ -19,6 +21,9 @@ pub(super) struct Items {
     /// What one of them is called.
     pub(super) item: &'static str,
 }
+
+/// Plans of subjects, which are no resources of their own.
+const PLANS_OF_SUBJECTS: Items = Items { field: "subjects", item: "subject" };
 
 impl PolicyVerbs {
     /// Creates or replaces an item: `body` has its fields and `tenant`.
@@ -102,6 +107,30 @@ impl PolicyVerbs {
         };
         let data = tenants.iter().flat_map(|tenant| items.of(tenant)).filter(wanted).collect();
         Ok(Rows { data, next, as_of_ms: None })
+    }
+
+    /// Deletes a tenant's items that are about this subject: its bans, overrides and plan.
+    pub(in crate::operations) async fn delete_items_of(
+        &self,
+        tenant: &TenantId,
+        subject: &Subject,
+        actor: &str,
+    ) -> Answer<()> {
+        for items in [BANS, OVERRIDES, PLANS_OF_SUBJECTS] {
+            let names = |item: &Value| {
+                let named = if items.field == PLANS_OF_SUBJECTS.field { item } else { &item["subject"] };
+                named["kind"] == subject.kind.as_str() && named["id"] == subject.id.as_str()
+            };
+            let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
+            if items.of(&stored.definition).iter().any(names) {
+                let without = |list: &mut Vec<Value>| {
+                    list.retain(|item| !names(item));
+                    Ok(false)
+                };
+                self.change_items(items, tenant, actor, without).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Changes a list of a tenant against the version at which it was read, with retries when that has changed

@@ -9,7 +9,7 @@ use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::OverridesRequest;
 
-const OVERRIDES: Items = Items { field: "overrides", item: "override" };
+pub(super) const OVERRIDES: Items = Items { field: "overrides", item: "override" };
 
 impl PolicyVerbs {
     /// Creates or replaces an override: `body` has its fields and `tenant`.

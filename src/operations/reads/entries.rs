@@ -36,6 +36,12 @@ impl Reads {
         }))
     }
 
+    /// From when on the books hold every entry, if a list from `from_ms` on reaches back before that (unix ms).
+    pub async fn entries_held_from_ms(&self, from_ms: Option<i64>) -> Answer<Option<i64>> {
+        let held_from_ms = self.core.ledger.held_from_ms().await?;
+        Ok(held_from_ms.filter(|held_ms| from_ms.is_none_or(|from_ms| from_ms < *held_ms)))
+    }
+
     /// Begins to read all entries, whatever page was asked for: those that the books hold now.
     pub async fn export_entries(&self, request: EntriesRequest) -> Answer<EntryExport> {
         let (tenant, filter) = self.entries_asked(request).await?;

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub use upload::BillUpload;
 
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::instant::rfc3339;
 use crate::domain::supplier_bill::{BillId, Finding, Outcome};
 use crate::ledger::{BillBegun, BillCursor, MatchCursor, NewBill, StoredBill};
 use crate::operations::answers::{BillDetails, Rows};
@@ -53,6 +54,12 @@ impl SupplierBills {
     pub async fn receive(&self, request: BillRequest, actor: &str) -> Answer<BillUpload> {
         let BillRequest { key, terms } = request;
         self.check(&terms.meter, terms.tenant.as_ref()).await?;
+        let held_from_ms = self.core.ledger.held_from_ms().await?;
+        if let Some(held_ms) = held_from_ms.filter(|held_ms| terms.looked_at_from_ms() < *held_ms) {
+            let message =
+                format!("must be {} or later: entries before that are in archives", rfc3339(held_ms));
+            return Err(OperationError::field("/from", message));
+        }
         let running = self.running.clone().try_acquire_owned().map_err(|_| OperationError::Overloaded)?;
         let (id, fingerprint) = (BillId::of(&key), terms.fingerprint());
         let new = NewBill { id, terms: terms.clone(), created_by: actor.to_owned() };

@@ -117,6 +117,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 5] = [
             "give_back",
         ],
     ),
+    ("an administrator erases a name: a tenant's reservations are walked once", &["erase_subject"]),
     (
         "one row is written, by its key, after something went wrong",
         &[

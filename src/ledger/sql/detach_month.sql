@@ -1,0 +1,1 @@
+SELECT detach_entries_month($1, $2) AS text

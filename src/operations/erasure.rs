@@ -1,0 +1,96 @@
+//! Erasing a subject's name, everywhere but in what ends by itself.
+
+use std::sync::Arc;
+
+use crate::domain::ids::{Subject, SubjectId, TenantId};
+use crate::domain::reservation::SubjectHash;
+use crate::ledger::{Conflict, LedgerError, erasure};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::limit_bans::LimitBans;
+use crate::operations::memory::Memory;
+use crate::operations::policy::PolicyVerbs;
+use crate::operations::policy_store::TenantEntry;
+
+/// The detail for a caller whose last try failed.
+const KEPT_CHANGING: &str = "the gate's memory kept changing under this call; repeat it";
+
+/// Erases names of subjects.
+pub struct Erasure {
+    core: Arc<Core>,
+    policy: Arc<PolicyVerbs>,
+    memory: Arc<Memory>,
+    limit_bans: LimitBans,
+}
+
+impl Erasure {
+    pub(super) fn new(core: Arc<Core>, policy: Arc<PolicyVerbs>, memory: Arc<Memory>) -> Self {
+        let limit_bans = LimitBans::new(core.clone(), policy.clone(), memory.clone());
+        Self { core, policy, memory, limit_bans }
+    }
+
+    /// Erases a subject's name: what the policy says of it, then the name in the ledger once all is booked, then what
+    /// the gate counts of it. Returns the name that stands in its place in the books. May be repeated.
+    ///
+    /// Errors: something under this name waits to be booked, decided or resolved.
+    pub async fn erase(&self, tenant: &TenantId, subject: Subject, actor: &str) -> Answer<Option<SubjectId>> {
+        let entry = self.core.policy.find_tenant(tenant).await?;
+        let entry = entry.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))?;
+        self.policy.delete_items_of(tenant, &subject, actor).await?;
+        let hash_of = |subject: &Subject| self.core.gate.subject_hash(tenant, subject);
+        let hash = hash_of(&subject);
+        self.settle(&entry).await?;
+        let whose = erasure::Erasure { partition: entry.partition, tenant: tenant.clone(), subject, hash };
+        let erased = match self.core.ledger.erase_subject(&whose, &hash_of, actor).await {
+            Err(LedgerError::Conflict(conflict @ Conflict::NameWaits(_))) => {
+                return Err(OperationError::InUse(conflict.to_string()));
+            }
+            erased => erased?,
+        };
+        // Those of a kind that shares slots count together: their slots are nobody's own.
+        if !whose.subject.kind.shares_slots() {
+            self.forget(&entry, hash, actor).await?;
+        }
+        Ok(erased)
+    }
+
+    /// Waits until what the gate has admitted is booked, so that nothing is booked under the name afterwards.
+    async fn settle(&self, entry: &TenantEntry) -> Answer<()> {
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            match self.core.gate.partition_facts(entry.partition).await {
+                Ok(facts) => {
+                    let last_id = facts.last_id.unwrap_or_default();
+                    return self.core.progress.catch_up(entry.partition, last_id).await;
+                }
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Err(away.into());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn forget(&self, entry: &TenantEntry, hash: SubjectHash, actor: &str) -> Answer<()> {
+        let tenant = &entry.definition.id;
+        for ban in self.limit_bans.of_subject(tenant, hash).await? {
+            match self.limit_bans.lift(tenant, &ban, actor).await {
+                // It has ended meanwhile.
+                Ok(()) | Err(OperationError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            match self.core.gate.forget_subject(entry.partition, tenant, hash).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Err(away.into());
+                    }
+                }
+            }
+        }
+    }
+}
