@@ -49,7 +49,7 @@ for number = 1, #ARGV[4] do
   local amounts = { struct.unpack('<' .. string.rep('i8', line_count), packed, at) }
   amounts[line_count + 1] = nil
   local counters = read_checks(packed, at + 8 * line_count)
-  load_light(hashes, key, counters, epoch, now)
+  load_light(hashes, KEYS, key, counters, epoch, now)
   is_stale = is_stale or now < valid_from or now >= valid_until
   -- Each check finds what those before it have moved in memory.
   for place = 1, #counters do

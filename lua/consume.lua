@@ -2,7 +2,7 @@
 -- consume: sets the totals so far of a reservation; final ones resolve it. After expiry they are late: a partial
 --          consume leaves it expired and open to larger totals, as long as its meters accept late consumes.
 --          Loaded twice: as consume_final with this first line, as consume_part with one without the flag.
--- KEYS     1 meta  2 outbox  3 reservation
+-- KEYS     1 meta  2 outbox  3 reservation  4.. of a light one, light holds by when they end
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)
 --          6 totals (packed in gate/resolve.rs)  7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
 --          10 parked ('0', '1', or '2' by a test clock): 3 is then the time at which it was taken
@@ -11,7 +11,7 @@
 --          COLD: record, tenant, state hashes, counters
 --          By the plain path DONE: record before, record stored, '', cells, numbers and capacities of quotas
 --          others about the record: record, line from 0, meter    ALARM: epoch found
--- event    consume
+-- event    consume; none of a light one
 -- include prelude
 -- include plain/consume
 
@@ -19,7 +19,7 @@ local real, now, facts, alarm = prelude(ARGV[3])
 if alarm then
   return alarm
 end
-local plain = ARGV[9] == '1' and plain_consume(real, now, facts)
+local plain = ARGV[9] == '1' and not KEYS[4] and plain_consume(real, now, facts)
 if plain then
   return plain
 end

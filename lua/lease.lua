@@ -31,7 +31,7 @@ local counters, hashes = read_checks(ARGV[4], at), {}
 local counter = counters[1]
 local key, is_known, is_cold, holders
 if is_light then
-  load_light(hashes, 2, counters, epoch, now)
+  load_light(hashes, KEYS, 2, counters, epoch, now)
   key, is_known, is_cold = counter.hash.key, counter.hash.is_known, false
 else
   holders = measure(state_keys(2), counters, epoch, now)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- release: gives back what is held, and charges what was used of it. After expiry, used units are a late consume.
--- KEYS     1 meta  2 outbox  3 reservation
+-- KEYS     1 meta  2 outbox  3 reservation  4.. of a light one, light holds by when they end
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)
 --          6 incurred totals (packed in gate/resolve.rs)  7 keyed tombstone ms  8 unkeyed tombstone ms
 --          9 parked ('0', '1', or '2' by a test clock): 3 is then the time at which it was taken
@@ -8,7 +8,7 @@
 --          DONE: record before, record stored, readings    REPLAYED: record, readings
 --          COLD: record, tenant, state hashes, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
--- event    release, or consume when late
+-- event    release, or consume when late; none of a light one
 -- include prelude
 -- include resolving
 -- include out_of_time

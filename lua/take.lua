@@ -36,7 +36,7 @@ local fingerprint, amounts = string.sub(asked, at, at + 15), { struct.unpack('<'
 amounts[line_count + 1] = nil
 local counters_at = at + 16 + 8 * line_count
 local counters = read_checks(asked, counters_at)
-load_light(hashes, 2, counters, epoch, now)
+load_light(hashes, KEYS, 2, counters, epoch, now)
 local before = KEYS[3] and read_taking(redis.call('GET', KEYS[3]), epoch, now)
 local best_effort, only_counts = mode == 1, mode == 2
 local refusing, waits = refusing_checks(amounts, counters, best_effort, true, now)

@@ -1,12 +1,12 @@
 -- include read_light
--- Reads light counters of the hashes whose keys begin there, as they count new work: each once in a call, so
--- that a counter that an earlier check has met is the one in memory. A hash of another epoch, and a counter that is
--- missing, have counted nothing.
-local function load_light(hashes, first_key, counters, epoch, now)
+-- Reads light counters of the hashes whose keys begin there, as they count new work or, if given, work of `born_at`:
+-- each once in a call, so that a counter that an earlier check has met is the one in memory. A hash of another epoch,
+-- and a counter that is missing, have counted nothing.
+local function load_light(hashes, keys, first_key, counters, epoch, now, born_at)
   local asked = {}
   for number = 1, #counters do
     local counter = counters[number]
-    local key, field = KEYS[first_key + counter.scope_index], counter.field
+    local key, field = keys[first_key + counter.scope_index], counter.field
     local hash = hashes[key]
     if not hash then
       hash = { key = key, met = {}, header = false, is_known = false, ends_at = 0, needed_until = 0 }
@@ -32,7 +32,7 @@ local function load_light(hashes, first_key, counters, epoch, now)
       hash.is_known = of_epoch == epoch
     end
     for place = 4, #wanted do
-      read_light(hash.met[wanted[place]], hash.is_known and told[place - 2], now)
+      read_light(hash.met[wanted[place]], hash.is_known and told[place - 2], now, born_at)
     end
   end
 end

@@ -256,8 +256,8 @@ impl FromStr for OutboxId {
     }
 }
 
-/// The id of a reservation: a UUID that contains its partition and a short keyed check, so that a forged id costs no
-/// look-up. Made and checked by [`ReservationIds`].
+/// The id of a reservation: a UUID that contains its partition, whether it is a light one, and a short keyed check, so
+/// that a forged id costs no look-up. Made and checked by [`ReservationIds`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationId(uuid::Uuid);
 
@@ -282,6 +282,11 @@ impl ReservationId {
         Partition(u16::from(self.0.as_bytes()[12]))
     }
 
+    /// Whether the gate alone keeps it: its meters are not booked, and the ledger has never heard of it.
+    pub fn is_light(&self) -> bool {
+        self.0.as_bytes()[6] & VERSION_BITS == LIGHT_VERSION
+    }
+
     /// Thirty-two hexadecimal digits, as in its key in Redis.
     pub fn to_hex(self) -> String {
         self.0.simple().to_string()
@@ -294,10 +299,17 @@ impl fmt::Display for ReservationId {
     }
 }
 
+const VERSION_BITS: u8 = 0xf0;
+/// The version of an id of a reservation that is booked, in its place in byte 6.
+const BOOKED_VERSION: u8 = 0x80;
+/// The same of a light reservation. Every id made before there were any has the other one.
+const LIGHT_VERSION: u8 = 0x40;
+
 /// Makes and checks reservation ids with the installation's key.
 ///
 /// Layout: bytes 0 to 11 are the body (derived from the caller's key, or time and chance), byte 12 the partition, bytes
-/// 13 to 15 a keyed check of the bytes before them. Version 8 and the RFC 9562 variant are set in the body.
+/// 13 to 15 a keyed check of the bytes before them. The RFC 9562 variant is set in the body, and the version: 8, or 4
+/// of a light reservation.
 #[derive(Clone)]
 pub struct ReservationIds {
     key: [u8; 32],
@@ -335,6 +347,11 @@ impl ReservationIds {
         self.seal(body, partition)
     }
 
+    /// The id of the light reservation of the same call.
+    pub fn light(&self, id: ReservationId) -> ReservationId {
+        self.with_version(*id.as_bytes(), LIGHT_VERSION)
+    }
+
     /// Reads an id from outside. One that this installation did not make is refused without a look-up.
     pub fn parse(&self, text: &str) -> Result<ReservationId, InvalidId> {
         let uuid = uuid::Uuid::try_parse(text).map_err(|_| InvalidId::Reservation)?;
@@ -346,9 +363,13 @@ impl ReservationIds {
     fn seal(&self, body: [u8; 12], partition: Partition) -> ReservationId {
         let mut bytes = [0; 16];
         bytes[..12].copy_from_slice(&body);
-        bytes[6] = (bytes[6] & 0x0f) | 0x80;
         bytes[8] = (bytes[8] & 0x3f) | 0x80;
         bytes[12] = u8::try_from(partition.0).unwrap_or_default();
+        self.with_version(bytes, BOOKED_VERSION)
+    }
+
+    fn with_version(&self, mut bytes: [u8; 16], version: u8) -> ReservationId {
+        bytes[6] = (bytes[6] & !VERSION_BITS) | version;
         let check = self.check(&bytes);
         bytes[13..].copy_from_slice(&check);
         ReservationId(uuid::Uuid::from_bytes(bytes))
@@ -398,6 +419,21 @@ mod tests {
         let id = other.fresh(Partition(3), 1_700_000_000_000, 42);
         assert_eq!(ids.parse(&id.to_string()), Err(InvalidId::Reservation));
         assert_eq!(ids.parse("nonsense"), Err(InvalidId::Reservation));
+    }
+
+    #[test]
+    fn an_id_says_whether_its_reservation_is_light_and_its_check_covers_that() {
+        let ids = ReservationIds::new(&[7; 32]);
+        for chance in 0..64 {
+            let booked = ids.fresh(Partition(200), 1_700_000_000_000, chance << 40);
+            let light = ids.light(booked);
+            assert_eq!((booked.is_light(), light.is_light()), (false, true));
+            assert_eq!((light.partition(), ids.parse(&light.to_string())), (Partition(200), Ok(light)));
+            let mut forged = *booked.as_bytes();
+            forged[6] = light.as_bytes()[6];
+            let forged = ReservationId::from_bytes(forged).to_string();
+            assert_eq!(ids.parse(&forged), Err(InvalidId::Reservation));
+        }
     }
 
     #[test]

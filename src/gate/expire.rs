@@ -57,6 +57,14 @@ pub struct ExpireReport {
 }
 
 impl ExpireReport {
+    /// This report with what was done to light holds at the same time.
+    #[must_use]
+    pub fn with_light(self, mut light: Self) -> Self {
+        let (more, swept, leap) = (self.more || light.more, self.swept, self.leap);
+        light.add(self);
+        Self { more, swept, leap, ..light }
+    }
+
     /// Adds the report of a later call, whose position holds.
     pub fn add(&mut self, later: Self) {
         let mut unreadable = std::mem::take(&mut self.unreadable);
@@ -136,6 +144,31 @@ impl Gate {
         }
         sum.add(self.run_expire(partition, now_ms, BATCH_MAX, &[], Some(leap)).await?);
         Ok(sum)
+    }
+
+    /// Sweeps at most `batch` light holds of a partition that are over (bounded by [`BATCH_MAX`]). `now_ms` is the test
+    /// clock's; none for Redis's own.
+    pub async fn expire_held(
+        &self,
+        partition: Partition,
+        now_ms: Option<i64>,
+        batch: u32,
+    ) -> Result<ExpireReport, GateError> {
+        let mut arguments = self.mutating(partition, now_ms)?;
+        arguments.push(batch.clamp(1, BATCH_MAX).to_string().into_bytes());
+        arguments.extend(self.tombstone_arguments());
+        let keys = [self.keys.meta(partition), self.keys.holds(partition)];
+        let reply = self.run(partition, Script::ExpireHeld, &keys, &arguments).await?;
+        let count = |at| u32::try_from(reply.integer(at)?).map_err(|_| Undecodable("a count"));
+        Ok(ExpireReport {
+            expired: count(0)?,
+            skipped: count(1)?,
+            missing: count(2)?,
+            more: reply.integer(3)? == 1,
+            damaged: count(4)?,
+            unreadable: (5..).map_while(|at| reply.text(at).ok()).map(unreadable).collect(),
+            ..ExpireReport::default()
+        })
     }
 
     async fn run_expire(

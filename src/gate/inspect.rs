@@ -18,7 +18,8 @@ const RECORD_BYTES_MAX: u64 = 131_072;
 const FIELDS_MAX: usize = 1_000;
 /// The most entries of a due list that are shown.
 const DUE_MAX: u64 = 100;
-/// The most entries that are shown of a log, the oldest ones, and of a list of bans, those that end last.
+/// The most entries that are shown of a log, the oldest ones, of a list of bans, those that end last, and of light
+/// holds, those that end first.
 const ENTRIES_MAX: usize = 100;
 /// The most events that are shown: the last ones.
 const EVENTS_MAX: u64 = 20;
@@ -116,6 +117,7 @@ impl Gate {
                 }
                 rows
             }
+            KeyOf::Holds(_) => self.rows_by_end(key, "reservations", "ZRANGE").await?,
             KeyOf::Tenant(..) | KeyOf::Subject(..) => {
                 let is_tenant = matches!(of, KeyOf::Tenant(..));
                 let header = self.plain(redis::cmd("HGET").arg(key).arg("h")).await?;
@@ -144,19 +146,22 @@ impl Gate {
                 rows.extend(state::log_rows(&self.plain(&command).await?)?);
                 rows
             }
-            KeyOf::Bans(..) => {
-                let mut rows = vec![count_row("bans", self.number(redis::cmd("ZCARD").arg(key)).await?)];
-                let mut command = redis::cmd("ZREVRANGE");
-                command.arg(key).arg(0).arg(ENTRIES_MAX - 1).arg("WITHSCORES");
-                rows.extend(state::ban_rows(&self.plain(&command).await?)?);
-                rows
-            }
+            KeyOf::Bans(..) => self.rows_by_end(key, "bans", "ZREVRANGE").await?,
             KeyOf::KnownSubjects(..) => {
                 vec![count_row("bytes of the filter", self.number(redis::cmd("STRLEN").arg(key)).await?)]
             }
             KeyOf::Work(..) => state::work_rows(bytes_of(&self.plain(redis::cmd("GET").arg(key)).await?)?)?,
             KeyOf::Taken(..) => state::taken_rows(bytes_of(&self.plain(redis::cmd("GET").arg(key)).await?)?)?,
         })
+    }
+
+    /// How many members a sorted set has, and the first of them in the order of this command, each with its end.
+    async fn rows_by_end(&self, key: &str, name: &str, command: &str) -> Result<Rows, GateError> {
+        let mut rows = vec![count_row(name, self.number(redis::cmd("ZCARD").arg(key)).await?)];
+        let mut command = redis::cmd(command);
+        command.arg(key).arg(0).arg(ENTRIES_MAX - 1).arg("WITHSCORES");
+        rows.extend(state::rows_by_end(&self.plain(&command).await?)?);
+        Ok(rows)
     }
 
     async fn number(&self, command: &Cmd) -> Result<i64, GateError> {
@@ -196,7 +201,7 @@ fn expected_type(of: &KeyOf) -> &'static str {
         }
         KeyOf::Outbox(_) => "stream",
         KeyOf::Due(..) => "list",
-        KeyOf::Log(..) | KeyOf::Bans(..) => "zset",
+        KeyOf::Log(..) | KeyOf::Bans(..) | KeyOf::Holds(_) => "zset",
         KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) | KeyOf::Work(..) | KeyOf::Taken(..) => "string",
     }
 }

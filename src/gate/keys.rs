@@ -21,6 +21,8 @@ pub enum KeyOf {
     Reservation(ReservationId),
     /// A partition's list of reservations that are due in this bucket.
     Due(Partition, i64),
+    /// A partition's light reservations that hold, by when they end.
+    Holds(Partition),
     /// A tenant's state.
     Tenant(Partition, TenantId),
     /// The state of a tenant's subject.
@@ -81,7 +83,13 @@ impl Keys {
 
     /// One reservation.
     pub fn reservation(&self, id: ReservationId) -> String {
-        self.key(id.partition(), &["rsv:", &id.to_hex()])
+        let kind = if id.is_light() { "held:" } else { "rsv:" };
+        self.key(id.partition(), &[kind, &id.to_hex()])
+    }
+
+    /// A partition's light reservations that hold, by when they end.
+    pub fn holds(&self, partition: Partition) -> String {
+        self.key(partition, &["holds"])
     }
 
     /// A partition's list of reservations that are due in this bucket.
@@ -184,7 +192,8 @@ impl Keys {
             ("global", _) => KeyOf::Global(partition),
             ("taken", hex) => KeyOf::Taken(partition, reservation(hex)?),
             ("outbox", _) => KeyOf::Outbox(partition),
-            ("rsv", hex) => KeyOf::Reservation(reservation(hex)?),
+            ("holds", _) => KeyOf::Holds(partition),
+            ("rsv" | "held", hex) => KeyOf::Reservation(reservation(hex)?),
             ("due", bucket) => KeyOf::Due(partition, bucket.parse().ok()?),
             ("known", tenant) => KeyOf::KnownSubjects(partition, tenant_here(tenant)?),
             (kind @ ("state" | "light"), holder) => match (kind, holder_here(holder)?) {
@@ -220,6 +229,7 @@ impl Keys {
             KeyOf::Outbox(partition) => self.outbox(*partition),
             KeyOf::Reservation(id) => self.reservation(*id),
             KeyOf::Due(partition, bucket) => self.due(*partition, *bucket),
+            KeyOf::Holds(partition) => self.holds(*partition),
             KeyOf::Tenant(partition, tenant) => self.tenant(*partition, tenant),
             KeyOf::Subject(partition, tenant, hash) => self.subject(*partition, tenant, *hash),
             KeyOf::Light(partition, tenant, hash) => self.light(*partition, tenant, *hash),
@@ -335,11 +345,14 @@ mod tests {
         let keys = Keys::new(4, 65_536, &[7; 32]);
         let tenant = TenantId::parse("acme").unwrap();
         let partition = Partition::of(&tenant, 4);
-        let id = crate::domain::ids::ReservationIds::new(&[7; 32]).fresh(partition, 1_700_000_000_000, 9);
+        let ids = crate::domain::ids::ReservationIds::new(&[7; 32]);
+        let id = ids.fresh(partition, 1_700_000_000_000, 9);
         for of in [
             KeyOf::Meta(partition),
             KeyOf::Outbox(partition),
             KeyOf::Reservation(id),
+            KeyOf::Reservation(ids.light(id)),
+            KeyOf::Holds(partition),
             KeyOf::Due(partition, 1_700_000_060),
             KeyOf::Tenant(partition, tenant.clone()),
             KeyOf::Subject(partition, tenant.clone(), SubjectHash(*b"=abcdefghijkl")),
@@ -367,6 +380,9 @@ mod tests {
             "tg1:{p00}:meta".to_owned(),
             prefix(partition) + "meta:2",
             prefix(partition) + "rsv:xyz",
+            prefix(partition) + "held:" + &id.to_hex(),
+            prefix(partition) + "rsv:" + &ids.light(id).to_hex(),
+            prefix(partition) + "holds:1",
             prefix(partition) + "global:1",
             prefix(partition) + "taken:7",
             prefix(elsewhere) + "rsv:" + &id.to_hex(),

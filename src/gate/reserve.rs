@@ -79,7 +79,8 @@ pub struct ReserveCall<'a> {
     pub max_life_ms: i64,
     /// The span in which all windows of the call are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
-    /// When the last window of a subject's counter ends (unix ms); 0 where no subject has a counter.
+    /// When the last window of a subject's counter ends (unix ms), of a light reservation of any counter; 0 where no
+    /// subject has a counter.
     pub subject_windows_end_ms: i64,
     /// Whether the ledger may have the call's key from before the gate's memory.
     pub may_be_known: bool,
@@ -216,6 +217,9 @@ impl Gate {
         check_call(call)?;
         let partition = call.partition;
         let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        if call.id.is_light() {
+            return self.hold(call, epoch).await;
+        }
         let company = Company { partition, epoch, now_ms: call.now_ms, script: Script::Reserve };
         if call.is_plain()
             && Gate::has_company()
@@ -229,6 +233,26 @@ impl Gate {
             arguments.push(work.packed());
         }
         let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
+        Ok(read_outcome(&reply, call)?)
+    }
+
+    /// The same of a light reservation, whose record and counters the gate alone keeps.
+    async fn hold(&self, call: &ReserveCall<'_>, epoch: Epoch) -> Result<ReserveOutcome, GateError> {
+        if call.counters.iter().any(Counter::is_quota) {
+            return Err(GateError::Malformed { script: "hold", reason: "a quota is no light counter" });
+        }
+        let (partition, tenant) = (call.partition, call.tenant);
+        let (meta, holds) = (self.keys.meta(partition), self.keys.holds(partition));
+        let mut keys = vec![meta, holds, self.keys.reservation(call.id)];
+        keys.push(self.keys.light(partition, tenant, None));
+        keys.extend(call.subjects.iter().map(|(_, hash)| self.keys.light(partition, tenant, Some(*hash))));
+        let mut arguments = self.mutating_in(epoch, call.now_ms);
+        arguments.extend(self.reserve_arguments(call, epoch));
+        if let Some(work) = call.work {
+            keys.push(self.keys.work(partition, tenant, work.hash));
+            arguments.push(work.packed());
+        }
+        let reply = self.run(partition, Script::Hold, &keys, &arguments).await?;
         Ok(read_outcome(&reply, call)?)
     }
 
@@ -247,10 +271,14 @@ impl Gate {
         let mut keys = vec![self.keys.reservation(call.id), self.keys.due(partition, due_bucket)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|(_, hash)| self.keys.subject(partition, call.tenant, *hash)));
+        Packed { keys, arguments: self.reserve_arguments(call, epoch) }
+    }
+
+    /// Front, call, lines and body.
+    fn reserve_arguments(&self, call: &ReserveCall<'_>, epoch: Epoch) -> Vec<Vec<u8>> {
         let (front, lines_and_body) = call.body.encode_new(call.state(), epoch, &call.lines());
         let front = [&call.id.as_bytes()[..], &[0], &front].concat();
-        let arguments = vec![front, pack_call(call, due_bucket, &self.options), lines_and_body];
-        Packed { keys, arguments }
+        vec![front, pack_call(call, self.due_bucket(call), &self.options), lines_and_body]
     }
 
     /// The due bucket of the hold's end, unless the call takes longer than expected.

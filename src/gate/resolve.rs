@@ -220,7 +220,11 @@ impl Gate {
         arguments: &[Vec<u8>],
     ) -> Result<ResolveOutcome, GateError> {
         let partition = id.partition();
-        let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
+        let mut keys =
+            vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
+        if id.is_light() {
+            keys.push(self.keys.holds(partition));
+        }
         let reply = self.run(partition, script, &keys, arguments).await?;
         Ok(read_outcome(&reply)?)
     }

@@ -3,8 +3,7 @@
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`,
 //! `preparation`, `memory`, `limit_bans`, `erasure`, `grants`, `adjustments`, `plan_changes`, `upgrades`, `periods`,
-//! `statements`,
-//! `outage`, `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
+//! `statements`, `outage`, `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
 
 mod adjustments;
 pub mod answers;

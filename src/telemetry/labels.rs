@@ -79,6 +79,8 @@ label! {
     Script, "script" {
         /// Hold amounts.
         Reserve = "reserve",
+        /// Hold amounts of meters that are not booked.
+        Hold = "hold",
         /// Apply an admission granted while the gate was away.
         Record = "record",
         /// Record what was used.
@@ -89,6 +91,8 @@ label! {
         Extend = "extend",
         /// Sweep due reservations.
         Expire = "expire",
+        /// Sweep due reservations of meters that are not booked.
+        ExpireHeld = "expire_held",
         /// Count under light counters.
         Check = "check",
         /// Count under global limits.

@@ -35,8 +35,11 @@ async fn every_key_of_the_gate_is_printed_as_text() {
     app.define("operations/scan", json!({ "costs": costs, "duplicate_within_seconds": 600 })).await;
     let guarded =
         app.held(json!({ "tenant": "acme", "operation": "scan", "payload_fingerprint": "a" })).await;
+    app.define("meters/call", json!({ "unit": "call", "booked": false, "without_limit": "unlimited" })).await;
+    let light =
+        app.held(json!({ "tenant": "acme", "meter": "call", "amount": "4", "ttl_seconds": 3600 })).await;
     let hex = |id: &str| id.replace('-', "");
-    let first = hex(&guarded);
+    let (first, light_hex) = (hex(&guarded), hex(&light));
     let partition = key(&app, "tg1:*:state:acme").split_once("state:").unwrap().0.to_owned();
     let expected = [
         (format!("{partition}meta"), vec!["epoch", "swept", "floor"]),
@@ -49,6 +52,8 @@ async fn every_key_of_the_gate_is_printed_as_text() {
             format!("{partition}rsv:{}", hex(&done)),
             vec!["consumed", "page: held 3, consumed 2", "tombstone", "expires in, ms"],
         ),
+        (format!("{partition}held:{light_hex}"), vec!["reserved", "call: held 4, consumed 0"]),
+        (format!("{partition}holds"), vec!["reservations", &light_hex, "until 17731"]),
         (
             format!("{partition}state:acme"),
             vec!["restored at", "consumed 2, reserved 7", "capacity 1000 from"],
@@ -81,6 +86,7 @@ async fn every_key_of_the_gate_is_printed_as_text() {
         "{out}"
     );
     app.release(&held).await.expect(200);
+    app.release(&light).await.expect(200);
     app.finish().await;
 }
 

@@ -54,6 +54,30 @@ async fn while_the_gate_is_away_each_limits_policy_answers_a_check() {
 }
 
 #[tokio::test]
+async fn while_the_gate_is_away_each_limits_policy_answers_for_what_is_held_without_the_ledger() {
+    let app = impatient().start().await;
+    with_minutes(&app).await;
+    let held = app.held(of("open").lasting(3600)).await;
+    let frozen = app.redis.freeze();
+    app.post(RESERVATIONS, of("call")).await.is_problem(503, "gate_unavailable");
+    let through = app.post(RESERVATIONS, of("open")).await.expect(201);
+    assert_eq!((through.text("/status"), through.body["degraded"].as_bool()), ("reserved", Some(true)));
+    app.post_keyed(USAGE, "used", of("open")).await.expect(201);
+    app.post(RESERVATIONS, of("open").with("dry_run", true)).await.is_problem(503, "gate_unavailable");
+    app.consume(&held, "1").await.is_problem(503, "gate_unavailable");
+    app.read(&held).await.is_problem(503, "gate_unavailable");
+    drop(frozen);
+    let consumed = wait_for("the gate answers", super::gate_away::PATIENCE, async || {
+        let consumed = app.consume(&held, "1").await;
+        (consumed.status == 200).then_some(consumed)
+    })
+    .await;
+    assert_eq!(consumed.text("/status"), "consumed");
+    app.consume(through.text("/id"), "1").await.expect(404);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn while_the_gate_is_away_checks_together_are_all_allowed_or_none() {
     let app = impatient().start().await;
     with_minutes(&app).await;

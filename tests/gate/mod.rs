@@ -8,5 +8,6 @@ pub mod world;
 
 mod concurrency;
 mod connection;
+mod light_holders;
 mod memory;
 mod outbox;

@@ -14,9 +14,9 @@ use tollgate::domain::reservation::{
     Body, BodyDetails, CounterRef, Head, LineRule, OnExcess, Record, ReservationState, SubjectHash,
 };
 use tollgate::gate::{
-    ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome, PeekCall,
-    QuotaCapacity, ReleaseCall, ReserveCall, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage,
-    Totals, WarmState,
+    CheckAsk, CheckOutcome, ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions,
+    HoldOutcome, PeekCall, QuotaCapacity, ReleaseCall, ReserveCall, ReserveOutcome, ResolveOutcome,
+    RestoreOutcome, RestorePage, Totals, WarmState,
 };
 
 pub use super::asks::*;
@@ -64,6 +64,8 @@ pub struct World {
     pub tenant: TenantId,
     /// Its partition.
     pub partition: Partition,
+    /// Whether its reservations are light: the gate alone keeps them and their counters.
+    pub is_light: bool,
 }
 
 impl World {
@@ -84,7 +86,12 @@ impl World {
             .unwrap();
         gate.set_epoch(partition, Epoch(1));
         gate.adopt(partition, Epoch(1), 0, Some(START_MS)).await.unwrap();
-        Self { server, gate, ids: ReservationIds::new(&[7; 32]), tenant, partition }
+        Self { server, gate, ids: ReservationIds::new(&[7; 32]), tenant, partition, is_light: false }
+    }
+
+    /// A gate whose tenant has used nothing, and whose reservations are light.
+    pub async fn light(mode: Mode) -> Self {
+        Self { is_light: true, ..Self::cold(mode).await }
     }
 
     /// A gate whose tenant is warm and has used nothing.
@@ -175,7 +182,8 @@ impl World {
     /// The id of this key.
     pub fn id(&self, key: &str) -> ReservationId {
         let key = IdempotencyKey::parse(key).unwrap();
-        self.ids.derive(self.partition, &self.tenant, "reserve", &key)
+        let id = self.ids.derive(self.partition, &self.tenant, "reserve", &key);
+        if self.is_light { self.ids.light(id) } else { id }
     }
 
     /// A key of the world's partition.
@@ -185,7 +193,8 @@ impl World {
 
     /// The key of this reservation's record.
     pub fn record_key(&self, key: &str) -> String {
-        self.key(&format!("rsv:{}", self.id(key).to_hex()))
+        let kind = if self.is_light { "held" } else { "rsv" };
+        self.key(&format!("{kind}:{}", self.id(key).to_hex()))
     }
 
     /// The key of the tenant's counters.
@@ -316,7 +325,10 @@ impl World {
 
     /// Sweeps at most so many that are due at this time.
     pub async fn sweep_once(&self, now_ms: i64, count: u32) -> ExpireReport {
-        self.gate.expire(self.partition, Some(now_ms), count).await.unwrap()
+        match self.is_light {
+            true => self.gate.expire_held(self.partition, Some(now_ms), count).await.unwrap(),
+            false => self.gate.expire(self.partition, Some(now_ms), count).await.unwrap(),
+        }
     }
 
     /// Sweeps the due lists that a leap passed over; returns how many holds expired.
@@ -329,6 +341,9 @@ impl World {
 
     /// A counter's figures at this time.
     pub async fn reading_at(&self, now_ms: i64, check: &Counter) -> CounterReading {
+        if self.is_light {
+            return self.light_reading_at(now_ms, check).await;
+        }
         let call = PeekCall {
             partition: self.partition,
             tenant: &self.tenant,
@@ -337,6 +352,22 @@ impl World {
             now_ms: Some(now_ms),
         };
         self.gate.peek_counters(&call).await.unwrap().readings[0]
+    }
+
+    async fn light_reading_at(&self, now_ms: i64, check: &Counter) -> CounterReading {
+        let look = CheckAsk {
+            tenant: Some(&self.tenant),
+            subjects: &[],
+            amounts: &[],
+            counters: std::slice::from_ref(check),
+            valid: (0, i64::MAX),
+            needed_until_ms: 0,
+            peeks: true,
+        };
+        match self.gate.check(self.partition, &[look], false, Some(now_ms)).await.unwrap() {
+            CheckOutcome::Decided { checks, .. } => checks[0].readings[0],
+            stale @ CheckOutcome::StaleWindow { .. } => panic!("{stale:?}"),
+        }
     }
 
     /// Consumed and reserved units of a counter.

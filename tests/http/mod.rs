@@ -40,6 +40,7 @@ mod intervals;
 mod kinds;
 mod leaked_report;
 mod leaky_bucket;
+mod light_reservations;
 mod list_files;
 mod load;
 mod made_up_keys;

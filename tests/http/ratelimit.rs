@@ -239,14 +239,15 @@ async fn on_a_booked_meter_a_check_is_a_usage_and_needs_a_key() {
 }
 
 #[tokio::test]
-async fn what_is_not_booked_is_neither_reserved_nor_recorded_as_usage() {
+async fn booked_meters_and_others_do_not_go_together() {
     let app = started(json!([minute("5")])).await;
-    let call = json!({ "tenant": "acme", "meter": "call", "amount": "1" });
     for path in [RESERVATIONS, USAGE] {
-        let refused = app.post_keyed(path, "k", call.clone()).await.expect(422);
-        assert_eq!(refused.pointers(), ["/meter"]);
-        assert!(refused.text("/errors/0/message").contains("counted by checks"), "{refused:?}");
-        assert_eq!(app.post_keyed(path, "k", of("read")).await.expect(422).pointers(), ["/operation"]);
+        assert_eq!(app.post_keyed(path, "k", of("mixed")).await.expect(422).pointers(), ["/operation"]);
+        let lines = json!([{ "meter": "page", "amount": "1" }, { "meter": "call", "amount": "1" }]);
+        let refused =
+            app.post_keyed(path, "l", json!({ "tenant": "acme", "lines": lines })).await.expect(422);
+        assert_eq!(refused.pointers(), ["/lines/1/meter"]);
+        assert!(refused.text("/errors/0/message").contains("apart"), "{refused:?}");
     }
     let refused = app.post(CHECK, of("mixed")).await.expect(422);
     assert_eq!(refused.pointers(), ["/operation"]);

@@ -75,6 +75,7 @@ async fn call_every_script(world: &World) {
     gate.expire(partition, Some(START_MS), 10).await.unwrap();
     super::check::check(world).await;
     super::take::take(world).await;
+    super::hold::hold_and_sweep(world).await;
     super::lease::renew(world).await;
     super::punishment::list_and_lift(world).await;
     super::record::record(world, &pages("d", 5)).await;

@@ -11,6 +11,7 @@ mod expire;
 mod extend;
 mod fixed_window;
 mod headers;
+mod hold;
 mod includes;
 mod interval;
 mod leaky_bucket;

@@ -29,7 +29,7 @@ fn three_strikes() -> Value {
 }
 
 /// The limit of this field, with a punishment.
-fn punishing(name: &[u8; 8], capacity: i64) -> Counter {
+pub(super) fn punishing(name: &[u8; 8], capacity: i64) -> Counter {
     punishing_by(three_strikes(), None, limit(name, capacity))
 }
 

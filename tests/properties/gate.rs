@@ -23,7 +23,7 @@ use tollgate::gate::{
     ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, RestoredCounter, Totals, WarmState,
 };
 
-use algorithms::{Row, all_rows, interval, rows};
+use algorithms::{Row, all_rows, interval, light_rows, rows};
 use sequences::{Step, counters, mixed_counters, rules, some_in_shadow, steps};
 
 use crate::gate::server::Server;
@@ -47,10 +47,12 @@ struct Subject {
 }
 
 impl Subject {
-    async fn new(server: Arc<Server>, rules: Vec<Rule>, counters: &[Counter]) -> Self {
+    async fn new(server: Arc<Server>, is_light: bool, rules: Vec<Rule>, counters: &[Counter]) -> Self {
         server.empty();
-        let world = World::over(server).await;
-        world.warm_up(WarmState::default()).await;
+        let world = World { is_light, ..World::over(server).await };
+        if !is_light {
+            world.warm_up(WarmState::default()).await;
+        }
         let check = |(at, counter): (usize, &Counter)| {
             let parameters = counter.parameters;
             let kind = if counter.is_shadow { Kind::Shadow } else { Kind::Hard };
@@ -224,11 +226,26 @@ fn on_model(model: &mut Model, now_ms: i64, step: &Step) -> Answer {
 }
 
 async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Counter>, steps: Vec<Step>) {
-    let mut subject = Subject::new(server, rules.clone(), &counters).await;
+    let mut subject = Subject::new(server, false, rules.clone(), &counters).await;
     let mut model = Model::new(rules, counters, BUCKET_MS);
+    step_alike(&mut subject, &mut model, &steps).await;
+    assert_eq!(in_any_order_of_sweeps(subject.events().await), in_any_order_of_sweeps(model.told));
+}
+
+/// Light reservations end at their millisecond, come to nothing with the memory, and have no event.
+async fn behave_alike_light(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Counter>, steps: Vec<Step>) {
+    let mut subject = Subject::new(server, true, rules.clone(), &counters).await;
+    let mut model = Model::new(rules, counters, 1);
+    let kept: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::LoseMemory)).collect();
+    step_alike(&mut subject, &mut model, &kept).await;
+    assert!(subject.events().await.is_empty(), "none of it is told to the ledger");
+}
+
+/// The gate and its model take the same steps, and stand alike after each.
+async fn step_alike(subject: &mut Subject, model: &mut Model, steps: &[Step]) {
     for (number, step) in steps.iter().enumerate() {
         let now_ms = subject.now_ms;
-        let expected = on_model(&mut model, now_ms, step);
+        let expected = on_model(model, now_ms, step);
         let real = match step.clone() {
             Step::Reserve { id, meaning, mode, amounts, ttl_ms } => {
                 subject.reserve(id, meaning, mode, amounts, ttl_ms).await
@@ -244,7 +261,7 @@ async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Count
             Step::LoseMemory => {
                 // What was made before it is older than what is restored after it.
                 subject.now_ms += 1;
-                subject.lose_memory(&model).await;
+                subject.lose_memory(model).await;
                 Answer::Nothing
             }
         };
@@ -259,7 +276,6 @@ async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Count
             );
         }
     }
-    assert_eq!(in_any_order_of_sweeps(subject.events().await), in_any_order_of_sweeps(model.told));
 }
 
 #[test]
@@ -306,6 +322,24 @@ fn the_gate_behaves_like_its_model_with_limits_in_shadow() {
         let sequence = (rules(), some_in_shadow(counters(turning)), steps());
         let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
             runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
+            Ok(())
+        });
+        run.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    }
+}
+
+/// How many sequences of light reservations a run tries, for each algorithm.
+const LIGHT_CASES: u32 = 40;
+
+#[test]
+fn light_reservations_behave_like_the_model_through_any_sequence_of_calls() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::own();
+    for Row { name, turning, .. } in light_rows() {
+        let config = Config { cases: LIGHT_CASES, failure_persistence: None, ..Config::default() };
+        let sequence = (rules(), some_in_shadow(counters(turning)), steps());
+        let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
+            runtime.block_on(behave_alike_light(Arc::clone(&server), rules, counters, steps));
             Ok(())
         });
         run.unwrap_or_else(|failure| panic!("{name}: {failure}"));

@@ -164,11 +164,11 @@ fn shares(bytes: &[u8]) -> Result<String, Undecodable> {
     Ok(text)
 }
 
-/// Bans that limits have placed, each with its end.
-pub(super) fn ban_rows(members: &Value) -> Result<Rows, Undecodable> {
-    let Value::Array(members) = members else { return Err(Undecodable("a list of bans")) };
+/// Bans that limits have placed, or light holds, each with its end.
+pub(super) fn rows_by_end(members: &Value) -> Result<Rows, Undecodable> {
+    let Value::Array(members) = members else { return Err(Undecodable("a list by ends")) };
     let row = |pair: &[Value]| {
-        let until_ms: i64 = text(&pair[1])?.parse().map_err(|_| Undecodable("a ban's end"))?;
+        let until_ms: i64 = text(&pair[1])?.parse().map_err(|_| Undecodable("an end"))?;
         Ok((text(&pair[0])?.to_owned(), format!("until {}", instant(until_ms))))
     };
     members.chunks_exact(2).map(row).collect()

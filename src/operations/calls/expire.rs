@@ -19,11 +19,14 @@ impl Calls {
         if !self.core.gate.trusts_time() {
             return Ok(ExpireReport::default());
         }
-        let swept = self
-            .core
-            .timed(Script::Expire, self.core.gate.expire(partition, self.core.script_now(), BATCH))
-            .await;
-        self.report_of(partition, swept).await
+        let (gate, now_ms) = (&self.core.gate, self.core.script_now());
+        let (swept, swept_light) = tokio::join!(
+            self.core.timed(Script::Expire, gate.expire(partition, now_ms, BATCH)),
+            self.core.timed(Script::ExpireHeld, gate.expire_held(partition, now_ms, BATCH)),
+        );
+        let (swept, swept_light) =
+            (self.report_of(partition, swept).await, self.report_of(partition, swept_light).await);
+        Ok(swept?.with_light(swept_light?))
     }
 
     /// Expires what leaps of the sweep have left out; each leap is its partition and the bucket to which the sweep

@@ -132,7 +132,7 @@ impl Calls {
         let mut at_ms = self.core.clock.now_ms();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
-            self.admission.may_admit(request.dry_run)?;
+            self.admission.may_admit(request.dry_run || prepared.is_light())?;
             let mut counters = global_counters(entry, prepared, at_ms)?;
             put_under(&mut counters, self.core.load.level());
             if counters.is_empty() {

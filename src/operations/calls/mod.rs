@@ -11,6 +11,7 @@ mod events;
 mod expire;
 mod explained;
 mod global;
+mod light;
 mod prefilter;
 mod refusal;
 mod repeat;

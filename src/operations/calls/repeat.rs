@@ -32,11 +32,15 @@ impl Calls {
     ) -> Answer<Repeat> {
         let partition = self.core.gate.partition_of(&request.tenant);
         let Some(id) = self.preparation.keyed_id(partition, request, call) else { return Err(refusal) };
-        let Reservation { record, degraded, .. } = match self.found(id, Some(&request.tenant)).await {
-            Ok(known) => known,
-            Err(OperationError::NotFound(_)) => return Err(refusal),
-            Err(error) => return Err(error),
+        let bound = Some(&request.tenant);
+        let found = match self.found(id, bound).await {
+            // Policy refuses the call before it is known which meters it is about.
+            Err(OperationError::NotFound(_)) => {
+                self.found_light(self.preparation.ids.light(id), bound).await.map_err(|_| refusal)?
+            }
+            found => found?,
         };
+        let Reservation { id, record, degraded, .. } = found;
         if !fingerprint(call, request, None).repeats(&record.body.fingerprint) {
             return Err(key_reused(id, record));
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::global::{GlobalAnswer, global_counters, reveal};
+use super::light::nothing_to_wait_for;
 use super::repeat::{Repeat, key_reused};
 use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use super::{Calls, KEPT_CHANGING};
@@ -36,7 +37,7 @@ enum Decision {
 pub(super) struct Decided {
     pub(super) prepared: Prepared,
     pub(super) resolved: Resolved,
-    body: Body,
+    pub(super) body: Body,
     pub(super) outcome: ReserveOutcome,
     pub(super) policy_now_ms: i64,
     /// Whether it was decided while the gate is away.
@@ -107,6 +108,9 @@ impl Calls {
     }
 
     async fn usage(&self, request: &ReserveRequest, ack: Ack) -> Answer<Reservation> {
+        if ack == Ack::Ledger && self.preparation.is_light(&request.work) {
+            return Err(nothing_to_wait_for());
+        }
         let (Repeat { id, mut record, limits, degraded, .. }, replayed) =
             match self.decide(request, ReserveMode::Usage, USAGE).await? {
                 Decision::Repeat(repeat) => (*repeat, true),
@@ -118,7 +122,7 @@ impl Calls {
             let event = record.head.last_event();
             Box::pin(self.core.progress.wait_until_booked(id, record.head.step, event, replayed)).await?;
         }
-        let ack = if degraded { Ack::Ledger } else { ack };
+        let ack = if degraded && !id.is_light() { Ack::Ledger } else { ack };
         let resolved_at_ms = (record.head.step == 1).then_some(record.head.born_at_ms);
         Ok(Reservation { id, record, replayed, degraded, ack, limits, resolved_at_ms })
     }
@@ -162,13 +166,16 @@ impl Calls {
         call: &str,
     ) -> Answer<Decided> {
         let prepared = self.prepare_unless_banned(entry, request, call, self.core.clock.now_ms())?;
-        if let Some(away) = self.outage.parked_first(&request.tenant).await? {
+        // No call of light work is ever parked, so none goes before it.
+        if !prepared.is_light()
+            && let Some(away) = self.outage.parked_first(&request.tenant).await?
+        {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
         if entry.may_count_globally(prepared.lines.iter().map(|line| &line.meter.id)) {
             return Box::pin(self.decide_globally_first(entry, request, mode, prepared)).await;
         }
-        self.decide_at_gate(entry, request, mode, prepared, None).await
+        self.decide_in_partition(entry, request, mode, prepared, None).await
     }
 
     /// Decides a call that limits over all tenants may count: they are asked first, and get back what is not admitted.
@@ -180,12 +187,12 @@ impl Calls {
         prepared: Prepared,
     ) -> Answer<Decided> {
         match self.ask_global(entry, request, &prepared, mode).await? {
-            GlobalAnswer::Unasked => self.decide_at_gate(entry, request, mode, prepared, None).await,
+            GlobalAnswer::Unasked => self.decide_in_partition(entry, request, mode, prepared, None).await,
             GlobalAnswer::Away(away) => self.decide_without_gate(entry, request, mode, prepared, away).await,
             GlobalAnswer::Said(step) => {
                 let id = prepared.id;
                 let (mode, amounts) = step.asks(mode);
-                let decided = self.decide_at_gate(entry, request, mode, prepared, amounts).await;
+                let decided = self.decide_in_partition(entry, request, mode, prepared, amounts).await;
                 self.give_back_unadmitted(id, &step, &decided).await;
                 decided.map(|decided| step.joined(decided))
             }
@@ -194,6 +201,21 @@ impl Calls {
 
     /// Decides a call in its tenant's partition. `amounts` are what it may admit, where that is less than what is asked
     /// for.
+    async fn decide_in_partition(
+        &self,
+        entry: &Arc<TenantEntry>,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        prepared: Prepared,
+        amounts: Option<Vec<Units>>,
+    ) -> Answer<Decided> {
+        match prepared.is_light() {
+            true => Box::pin(self.decide_light(entry, request, mode, prepared, amounts)).await,
+            false => self.decide_at_gate(entry, request, mode, prepared, amounts).await,
+        }
+    }
+
+    /// The same of a call that is booked.
     async fn decide_at_gate(
         &self,
         entry: &Arc<TenantEntry>,
@@ -275,16 +297,16 @@ impl Calls {
     }
 
     /// Notes of which counters of a call this instance wants shares.
-    fn want_shares(&self, request: &ReserveRequest, prepared: &Prepared, resolved: &Resolved) {
+    pub(super) fn want_shares(&self, request: &ReserveRequest, prepared: &Prepared, resolved: &Resolved) {
         if resolved.counters.iter().any(Counter::is_shared) {
             let subjects = prepared.subject_hashes();
             let work = Stranded { tenant: &request.tenant, subjects: &subjects, amounts: &prepared.units };
-            self.outage.want_shares(work, &resolved.counters, false);
+            self.outage.want_shares(work, &resolved.counters, prepared.is_light());
         }
     }
 
     /// Gives back shares of counters that refuse a call. Returns whether there were any.
-    async fn recall_shares(
+    pub(super) async fn recall_shares(
         &self,
         request: &ReserveRequest,
         prepared: &Prepared,
@@ -324,6 +346,9 @@ impl Calls {
         prepared: Prepared,
         away: GateError,
     ) -> Answer<Decided> {
+        if prepared.is_light() {
+            return self.let_light_through(entry, request, mode, prepared, away);
+        }
         let policy_now_ms = self.core.gate_now_ms();
         let globals = global_counters(entry, &prepared, policy_now_ms)?;
         let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, policy_now_ms)?;

@@ -1,5 +1,6 @@
 //! Consume, release and extend: the changes of a reservation after its reserve. They need only its id.
 
+use super::light::nothing_to_wait_for;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
 use crate::domain::decision::DecidedCall;
@@ -47,7 +48,11 @@ impl Calls {
     }
 
     async fn consume_now(&self, request: ConsumeRequest) -> Answer<Reservation> {
-        if !request.is_final {
+        let is_light = request.id.is_light();
+        if is_light && request.ack == Ack::Ledger {
+            return Err(nothing_to_wait_for());
+        }
+        if !request.is_final && !is_light {
             self.admission.may_go_on_holding()?;
         }
         let totals = match request.used {
@@ -97,7 +102,9 @@ impl Calls {
 
     async fn extend_now(&self, request: ExtendRequest) -> Answer<Reservation> {
         let ttl_seconds = request.ttl.map_or(EXTEND_SECONDS_DEFAULT, HoldSeconds::get);
-        self.admission.may_go_on_holding()?;
+        if !request.id.is_light() {
+            self.admission.may_go_on_holding()?;
+        }
         let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
         self.drive(request.id, request.bound.as_ref(), &resolving).await
     }
@@ -107,16 +114,22 @@ impl Calls {
         self.preparation.ids.parse(text).map_err(|_| OperationError::no_such_reservation())
     }
 
-    /// A reservation in any state: from the gate, or from the ledger once the gate has forgotten it.
+    /// A reservation in any state: from the gate, or from the ledger once the gate has forgotten it. Of a light one the
+    /// ledger has never heard.
     pub async fn read_reservation(&self, id: ReservationId, bound: Option<TenantId>) -> Answer<Reservation> {
         match self.found(id, bound.as_ref()).await {
-            Err(OperationError::NotFound(_)) => self.found_elsewhere(id, bound.as_ref()).await,
+            Err(OperationError::NotFound(_)) if !id.is_light() => {
+                self.found_elsewhere(id, bound.as_ref()).await
+            }
             found => found,
         }
     }
 
     /// A reservation's record from the engine that has it, with all that an answer shows.
     pub(super) async fn found(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
+        if id.is_light() {
+            return self.found_light(id, bound).await;
+        }
         let at_gate =
             self.core.gate.peek_record(id, bound, self.core.script_now()).await.map(|peeked| peeked.record);
         if at_gate.is_err() || self.outage.parking.touches(id.partition()) {
@@ -188,17 +201,24 @@ impl Calls {
     ) -> Answer<Reservation> {
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
-            if let Some(away) = self.outage.parked_of_first(id).await? {
+            if !id.is_light()
+                && let Some(away) = self.outage.parked_of_first(id).await?
+            {
                 return Box::pin(self.resolve_without_gate(id, bound, resolving, away)).await;
             }
             match self.call(id, bound, resolving).await {
+                Ok(ResolveOutcome::Unknown { .. }) if id.is_light() => {
+                    return Err(OperationError::no_such_reservation());
+                }
                 Ok(ResolveOutcome::Unknown { last_id }) => {
                     Box::pin(self.recall_or_not_found(id, bound, last_id)).await?;
                     recovery.again()?;
                 }
                 Ok(ResolveOutcome::Cold(cold)) => recovery.restore_record(&cold).await?,
                 Ok(outcome) => {
-                    self.remember_resolved(id, resolving, &outcome);
+                    if !id.is_light() {
+                        self.remember_resolved(id, resolving, &outcome);
+                    }
                     if let (Resolving::Release { .. }, ResolveOutcome::Done { record, .. }) =
                         (resolving, &outcome)
                     {
@@ -223,6 +243,9 @@ impl Calls {
         resolving: &Resolving,
         away: GateError,
     ) -> Answer<Reservation> {
+        if id.is_light() {
+            return Err(away.into());
+        }
         let parked = match resolving {
             Resolving::Consume { totals, is_final } => {
                 ParkedCall::Consume { totals: totals.clone(), is_final: *is_final }
@@ -313,7 +336,10 @@ impl Calls {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<Totals> {
-        let record = self.outage.known_record(id, bound).await?;
+        let record = match id.is_light() {
+            true => self.found_light(id, bound).await?.record,
+            false => self.outage.known_record(id, bound).await?,
+        };
         let rest = record.body.rest.as_ref();
         let Some((operation, version)) =
             rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version)))

@@ -14,7 +14,7 @@ use crate::domain::resolution::{ReservationView, Totals, Verdict};
 use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
 use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::operations::answers::Reservation;
-use crate::operations::error::Answer;
+use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{Prepared, USAGE, usage_record};
 use crate::operations::requests::{Ack, ReserveRequest};
@@ -131,6 +131,10 @@ impl Outage {
     ) -> Answer<(ReservationId, Resolved, Record)> {
         let now_ms = self.core.gate_now_ms();
         let prepared = self.preparation.prepare(entry, request, USAGE)?;
+        if prepared.is_light() {
+            let message = "names meters that are not booked: such usage is never parked";
+            return Err(OperationError::field("/lines", message));
+        }
         let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, now_ms)?;
         keep_restorable(&mut resolved, &mut body);
         let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);

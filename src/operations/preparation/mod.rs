@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 pub(super) use cost::{Estimating, Line, check_work, costed_by, lines_of};
 use counters::places;
-pub(super) use counters::subject_counters_end_ms;
+pub(super) use counters::{counters_end_ms, subject_counters_end_ms};
 pub(super) use fingerprint::fingerprint;
 
 use crate::domain::amount::Units;
@@ -56,6 +56,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Whether the gate alone keeps it, because none of its meters is booked.
+    pub(super) fn is_light(&self) -> bool {
+        self.id.is_light()
+    }
+
     /// Its subjects' hashes, in their order.
     pub(super) fn subject_hashes(&self) -> Vec<SubjectHash> {
         self.subjects.iter().map(|(_, hash)| *hash).collect()
@@ -105,7 +110,7 @@ impl Preparation {
         let estimating =
             (call == RESERVE).then_some(Estimating { estimates: &self.estimates, tenant: &request.tenant });
         let (lines, operation) = lines_of(&policy, &request.work, estimating)?;
-        refuse_light(&lines, &request.work)?;
+        let is_light = are_light(&lines, &request.work, call)?;
         let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
         let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);
         let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(ttl_seconds);
@@ -114,6 +119,7 @@ impl Preparation {
         }
         let fresh = || self.ids.fresh(entry.partition, self.core.clock.now_ms(), rand::random());
         let id = self.keyed_id(entry.partition, request, call).unwrap_or_else(fresh);
+        let id = if is_light { self.ids.light(id) } else { id };
         let metadata = match &request.metadata {
             Some(metadata) => {
                 serde_json::to_string(metadata).map_err(|e| OperationError::Internal(e.to_string()))?
@@ -150,6 +156,12 @@ impl Preparation {
             metadata,
             policy_version: entry.policy.version,
         })
+    }
+
+    /// Whether it is work on meters that are not booked, and on no others.
+    pub(super) fn is_light(&self, work: &Work) -> bool {
+        let costed = lines_of(&self.core.policy.current(), work, None);
+        costed.is_ok_and(|(lines, _)| lines.iter().all(|line| !line.meter.booked))
     }
 
     /// The counters that apply to it at `at_ms`, and the body of its record.
@@ -266,12 +278,20 @@ pub(super) fn refuse_archived(entry: &TenantEntry) -> Answer<()> {
     Ok(())
 }
 
-/// What is not booked is counted by checks: no reservation and no usage has it.
-fn refuse_light(lines: &[Line], work: &Work) -> Answer<()> {
-    let Some(at) = lines.iter().position(|line| !line.meter.booked) else { return Ok(()) };
+/// Whether the gate alone keeps it, because none of its meters is booked. A call has meters of one kind only, and an
+/// event only such as are booked.
+fn are_light(lines: &[Line], work: &Work, call: &str) -> Answer<bool> {
+    let Some(at) = lines.iter().position(|line| !line.meter.booked) else { return Ok(false) };
     let meter = lines.get(at).map_or("", |line| line.meter.id.as_str());
-    let message =
-        format!("the meter {meter} is not booked: it is counted by checks, and neither reserved nor used");
+    let message = match lines.iter().all(|line| !line.meter.booked) {
+        true if call != EVENT => return Ok(true),
+        true => {
+            format!("the meter {meter} is not booked: reserve it, use it or check it, but send no events")
+        }
+        false => {
+            format!("the meter {meter} is not booked and others are: ask for the ones and the others apart")
+        }
+    };
     Err(match work {
         Work::Operation { .. } => OperationError::field("/operation", message),
         Work::Lines { .. } => OperationError::field(format!("/lines/{at}/meter"), message),

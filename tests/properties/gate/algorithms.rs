@@ -49,6 +49,11 @@ pub(crate) fn all_rows() -> Vec<Row> {
     rows().into_iter().chain([interval()]).collect()
 }
 
+/// Those that light reservations may fall under: no limit has a log of what is not booked.
+pub(crate) fn light_rows() -> impl Iterator<Item = Row> {
+    all_rows().into_iter().filter(|row| !matches!(row.turning, Parameters::SlidingLog(_)))
+}
+
 /// The least time between calls.
 pub(crate) fn interval() -> Row {
     let lasting = |length_ms| Parameters::Interval(interval::Parameters { length_ms });
