@@ -313,8 +313,7 @@ fn what_is_charged_in_another_currency_is_a_bill_of_its_own_with_the_taxes() {
 
 #[test]
 fn a_note_gives_back_what_was_not_burnt_of_a_voided_grant_with_its_tax() {
-    let tenant =
-        json!({ "id": "acme", "prices": prices(), "taxes": [{ "code": "vat", "percent": "10" }] });
+    let tenant = json!({ "id": "acme", "prices": prices(), "taxes": [{ "code": "vat", "percent": "10" }] });
     let charges = Charges { grants: vec![sold("3", 1_000)], adjustments: Vec::new() };
     let Priced { bill, terms, charges, .. } = charged(tenant, &[("EUR", charges)]).remove(0);
     let content = Content::Statement { lines: bill.lines().to_vec() };
