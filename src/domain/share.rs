@@ -3,11 +3,13 @@
 //! The gate holds the share in the counter, so no other work has it. Amounts are totals of the counter's window: what
 //! the gate has granted since it began, what was used of that, and how much of the use the gate knows. So a call whose
 //! answer is lost can be repeated, and an instance never counts on more than the gate holds: it lowers its own figure
-//! first and reports it then, and raises it only once it has the answer.
+//! first and reports it then, and raises it only once it has the answer. A share whose use nothing but its own reports
+//! counts is held after its end too, until its instance has reported it: it may have been used.
 
 use super::ids::Epoch;
 
-/// For how long the gate holds a share that is not renewed, in ms.
+/// For how long a share is good that is not renewed, in ms. Others may have it then, unless its instance is to say yet
+/// how much it used.
 pub const SHARE_LASTS_MS: i64 = 60_000;
 /// By how much earlier its instance gives it up, in ms: more than the clocks of two servers that are trusted differ.
 const GIVEN_UP_BEFORE_MS: i64 = 5_000;

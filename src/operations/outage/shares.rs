@@ -195,7 +195,6 @@ impl Outage {
         // One after the other, and each no longer than it may run: so no earlier one takes back what a later one gave.
         let _turn = turn.lock().await;
         match self.lease(place, stops).await {
-            // It counts on less by now, and reports that at once.
             Ok(true) => {
                 let _ = self.lease(place, stops).await;
             }
@@ -204,9 +203,9 @@ impl Outage {
         }
     }
 
-    /// Renews a share once. Returns whether the instance counts on less of it than the gate holds.
+    /// Renews a share once. Returns whether the gate is to hear of it again: the instance counts on less of it than the
+    /// gate holds, or it goes and the gate need not remember what is settled.
     async fn lease(&self, place: &CounterPlace, stops: bool) -> Result<bool, GateError> {
-        let settles = self.settles(place).await;
         let now_ms = self.core.gate_now_ms();
         let asked = match (&place.tenant, self.shares.lock().get_mut(place)) {
             (Some(tenant), Some(held)) => Asked {
@@ -242,7 +241,8 @@ impl Outage {
         let is_over = match outcome {
             LeaseOutcome::Leased(lease) => {
                 held.share.renew(epoch, lease);
-                if lease.may_keep < lease.granted {
+                let is_settled_now = !asked.wants && lease.settled > asked.totals.settled;
+                if lease.may_keep < lease.granted || is_settled_now {
                     return Ok(true);
                 }
                 held.share.is_done()
