@@ -66,7 +66,7 @@ impl<'a> Instance<'a> {
     }
 
     fn left_at(&self, now_ms: i64) -> i64 {
-        self.share.left(Some(self.world.epoch()), None, now_ms)
+        self.share.left(Some(self.world.epoch()), None, self.counter.capacity.get(), now_ms)
     }
 
     fn left(&self) -> i64 {
