@@ -41,10 +41,11 @@ local function judge(counter)
   if is_known then
     interval = math.min(interval, mean + LONGER_MAX * deviation)
   end
+  local has_waited = interval >= mean
   local short = counter.short + math.floor((interval - counter.short) / math.min(samples, SHORT))
   local sooner = (mean - short) * 1000
   local is_anomaly = is_known and sooner >= counter.marks_from * deviation
-  local is_refused = is_known and counter.refuses_from > 0 and sooner >= counter.refuses_from * deviation
+  local is_refused = is_known and not has_waited and counter.refuses_from > 0 and sooner >= counter.refuses_from * deviation
   if not is_anomaly then
     local counted = is_known and math.max(interval, mean - deviation) or interval
     local gain, before = math.min(samples, LONG), counted - mean

@@ -2,14 +2,15 @@
 
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::limit::Limit;
+use crate::domain::on_gate_failure::OnGateFailure;
 use crate::domain::punishment::{Conduct, Deed, Punishment};
 
 use super::bans::name_in_bans;
 use super::call::Reply;
 use super::reserve::{CounterReading, readings_in_shadow};
 
-/// Layout: `i8 memory  i8 ban at (0: never)  i8 first ban  i8 factor in thousandths  i8 longest ban  Bc0` what the
-/// limit is called in its bans; lengths in ms.
+/// Layout: `i8 memory  i8 ban at (0: never)  i8 first ban  i8 factor in thousandths  i8 longest ban  B` whether
+/// instances have shares of the counter, `Bc0` what the limit is called in its bans; lengths in ms.
 pub(super) fn pack_punishment(limit: &Limit, punishment: &Punishment, out: &mut Vec<u8>) {
     let of_ban = punishment.ban.map_or([0, 0, 1_000, 0], |ban| {
         [ban.at.get(), ban.first.ms(), ban.factor.thousandths(), ban.longest.ms()]
@@ -18,6 +19,7 @@ pub(super) fn pack_punishment(limit: &Limit, punishment: &Punishment, out: &mut 
     for number in of_ban {
         out.put_8(number);
     }
+    out.put_byte(u8::from(limit.on_gate_failure == OnGateFailure::Local));
     out.put_text(&name_in_bans(limit));
 }
 

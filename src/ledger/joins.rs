@@ -7,6 +7,7 @@ use super::schema::*;
 allow_tables_to_appear_in_same_query!(quarantine, reservations_archive);
 allow_tables_to_appear_in_same_query!(cursors, epochs);
 allow_tables_to_appear_in_same_query!(cuts, due_cuts, grants);
+allow_tables_to_appear_in_same_query!(cuts, quota_changes);
 allow_tables_to_appear_in_same_query!(job_runs, jobs);
 allow_tables_to_appear_in_same_query!(period_closures, quota_periods);
 allow_tables_to_appear_in_same_query!(quarantine, reservations);

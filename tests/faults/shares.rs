@@ -1,9 +1,12 @@
 //! Shares of counters: what two instances admit before and while the gate is away is never above the capacity, and it
 //! is counted once afterwards.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::gate_away::{PATIENCE, counted, impatient, replayed};
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::caller::Caller;
 use crate::support::wait::wait_for;
@@ -123,6 +126,16 @@ async fn while_the_gate_answers_a_share_stands_in_no_ones_way_and_a_stopped_inst
     app.app().operations.outage.renew_shares().await;
     let held = app.post(RESERVATIONS, pages("1").with("dry_run", true)).await.expect(200);
     assert_eq!(held.text("/limits/0/reserved"), "18");
+    let dry = app.post(RESERVATIONS, pages("36").with("dry_run", true)).await.expect(200);
+    assert_eq!(dry.body["allowed"], json!(false));
+    app.post_keyed(RESERVATIONS, "more", pages("37")).await.is_problem(429, "rate_limited");
+    app.post_keyed(RESERVATIONS, "never", pages("41")).await.is_problem(402, "exceeds_plan");
+    let still = app.post(RESERVATIONS, pages("1").with("dry_run", true)).await.expect(200);
+    assert_eq!(
+        still.text("/limits/0/reserved"),
+        "18",
+        "a share goes back for nothing that does not fit anyway"
+    );
     let mut app = app;
     app.restart().await;
     let after = app.post(RESERVATIONS, pages("1").with("dry_run", true)).await.expect(200);
@@ -130,5 +143,113 @@ async fn while_the_gate_answers_a_share_stands_in_no_ones_way_and_a_stopped_inst
     app.app().operations.outage.renew_shares().await;
     let large = app.post_keyed(RESERVATIONS, "large", pages("36")).await.expect(201);
     assert_eq!(large.text("/limits/0/reserved"), "36");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_and_dry_runs_ask_for_no_share() {
+    let app = impatient().start().await;
+    app.define("meters/call", json!({ "unit": "call", "booked": false })).await;
+    app.define("operations/call", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
+    let hour = json!({ "id": "hour", "meter": "call", "window": "hour" });
+    let day = json!({ "id": "day", "meter": "page", "window": "day" });
+    app.with_plan(json!([local(day), local(hour)]), json!([])).await;
+    let call = json!({ "tenant": "acme", "operation": "call" });
+    let dry_run = pages("1").with("dry_run", true);
+    let reserved = async || {
+        let look = app.post(CHECK, call.clone().with("peek", true)).await.expect(200);
+        let dry = app.post(RESERVATIONS, dry_run.clone()).await.expect(200);
+        [look, dry].map(|answer| answer.text("/limits/0/reserved").to_owned())
+    };
+    reserved().await;
+    app.app().operations.outage.renew_shares().await;
+    assert_eq!(reserved().await, ["0", "0"]);
+    app.post(CHECK, call.clone()).await.expect(200);
+    app.post_keyed(USAGE, "used", pages("1")).await.expect(201);
+    app.app().operations.outage.renew_shares().await;
+    assert_eq!(reserved().await, ["19", "19"]);
+    app.finish().await;
+}
+
+/// An instance that had used four of its day, and has a share of eighteen.
+async fn with_a_share(app: &TestApp) {
+    let day = json!({ "id": "day", "meter": "page", "window": "day" });
+    app.with_plan(json!([local(day)]), json!([])).await;
+    app.post_keyed(USAGE, "first", pages("4")).await.expect(201);
+    app.app().operations.outage.renew_shares().await;
+    assert_eq!(counted(app).await, ["4", "18"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capacity_that_is_lowered_during_an_outage_holds_for_shares_too() {
+    let app = impatient().start().await;
+    with_a_share(&app).await;
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "away", pages("3")).await.expect(201);
+    let day = json!({ "id": "day", "meter": "page", "window": "day" });
+    app.define("plans/plan", json!({ "limits": [local(day).with("capacity", "4")] })).await;
+    app.post_keyed(USAGE, "beyond", pages("2")).await.is_problem(503, "gate_unavailable");
+    app.post_keyed(USAGE, "last", pages("1")).await.expect(201);
+    drop(frozen);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_call_used_stays_held_while_it_is_being_parked() {
+    let app = impatient().start().await;
+    with_a_share(&app).await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let frozen = app.redis.freeze();
+    client.batch_execute("BEGIN; LOCK TABLE parked IN EXCLUSIVE MODE").await.unwrap();
+    let caller = app.caller();
+    let slow = tokio::spawn(async move { caller.post_keyed(USAGE, "slow", pages("10")).await });
+    wait_for("the call waits for the ledger", PATIENCE, async || {
+        let waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'parked'::regclass";
+        (!rows(&app.database, waiting).await.is_empty()).then_some(())
+    })
+    .await;
+    drop(frozen);
+    counted(&app).await;
+    app.app().operations.outage.give_shares_back().await;
+    let [consumed, reserved] = counted(&app).await;
+    assert!(consumed == "4" && reserved.parse::<i64>().unwrap() >= 10, "{consumed} {reserved}");
+    client.batch_execute("COMMIT").await.unwrap();
+    slow.await.unwrap().expect(201);
+    replayed(&app).await;
+    wait_for("it is counted, and held no more", PATIENCE, async || {
+        app.app().operations.outage.give_shares_back().await;
+        (counted(&app).await == ["14", "0"]).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_are_renewed_while_parked_calls_wait_to_be_redelivered() {
+    let patient =
+        impatient().with("http.request_timeout_ms", 130_000).with("ledger.restore_wait_ms", 120_000);
+    let app = patient.start().await;
+    with_a_share(&app).await;
+    let frozen = app.redis.freeze();
+    let of_another =
+        "INSERT INTO leases SELECT format('replay/p%s', lpad(number::text, 2, '0')), 'another', 1,
+        now() + interval '1 hour' FROM generate_series(0, 99) AS number
+        ON CONFLICT (name) DO UPDATE SET owner = 'another', expires_at = excluded.expires_at";
+    as_owner(&app.database, of_another).await.unwrap();
+    app.post_keyed(USAGE, "away", pages("3")).await.expect(201);
+    drop(frozen);
+    wait_for("the gate answers", PATIENCE, async || {
+        let renewed =
+            tokio::time::timeout(Duration::from_secs(30), app.app().operations.outage.renew_shares());
+        renewed.await.expect("a renewal waits for no redelivery");
+        (app.app().gate.breaker_state() == tollgate::gate::BreakerState::Closed).then_some(())
+    })
+    .await;
+    let renewal = tokio::time::timeout(Duration::from_secs(30), app.app().operations.outage.renew_shares());
+    renewal.await.expect("a renewal waits for no redelivery");
+    as_owner(&app.database, "DELETE FROM leases WHERE owner = 'another'").await.unwrap();
+    replayed(&app).await;
     app.finish().await;
 }

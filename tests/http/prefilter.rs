@@ -188,6 +188,10 @@ async fn what_it_knows_is_a_second_old_at_most() {
     })
     .await;
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
+    app.move_clock("2026-03-10T12:59:50Z").await;
+    is_answered_alike(&app, &gate, CHECK, &of("one")).await;
+    app.move_clock("2026-03-10T12:59:59.999Z").await;
+    is_asked_of_the_gate(&app, &gate, CHECK, &of("one")).await;
     app.move_clock("2026-03-10T13:00:00Z").await;
     assert_eq!(app.post(CHECK, of("one")).await.expect(200).body["allowed"], json!(true), "a new window");
     plain.stop().await;

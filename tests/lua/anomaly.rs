@@ -143,6 +143,25 @@ async fn who_is_refused_gets_in_after_the_usual_time_and_the_refusal_leaves_no_t
 }
 
 #[tokio::test]
+async fn who_was_only_watched_before_gets_in_after_the_usual_time_too() {
+    let world = World::warm(Mode::Alone).await;
+    let (watching, throttling) = (judging(bounds(2_000, 0)), judging(bounds(2_000, 3_000)));
+    for number in 0..10 {
+        world.hold(&call(&format!("steady {number}"), &watching).at(START_MS + 1_000 * number)).await;
+    }
+    let mut now_ms = START_MS + 9_000;
+    for number in 0..100 {
+        world.hold(&call(&format!("hasty {number}"), &watching).at(now_ms)).await;
+    }
+    for number in 0..5 {
+        let refused = world.reserve(&call(&format!("throttled {number}"), &throttling).at(now_ms)).await;
+        let ReserveOutcome::Refused { refusing, .. } = refused else { panic!("{number}: {refused:?}") };
+        now_ms += refusing[0].1.unwrap();
+        world.hold(&call(&format!("patient {number}"), &throttling).at(now_ms)).await;
+    }
+}
+
+#[tokio::test]
 async fn repeats_dry_runs_ends_of_work_and_what_another_limit_refuses_teach_nothing() {
     let world = World::warm(Mode::Alone).await;
     let counter = judging(bounds(2_000, 3_000));

@@ -19,6 +19,8 @@ struct Instance<'a> {
     counter: Counter,
     subject: Option<Subject>,
     is_light: bool,
+    /// Whether nothing else counts what it uses.
+    charges: bool,
     share: Share,
 }
 
@@ -32,7 +34,8 @@ enum Why {
 
 impl<'a> Instance<'a> {
     fn new(world: &'a World, number: u8, counter: Counter, is_light: bool) -> Self {
-        Self { world, name: [number; 8], counter, subject: None, is_light, share: Share::default() }
+        let share = Share::default();
+        Self { world, name: [number; 8], counter, subject: None, is_light, charges: true, share }
     }
 
     /// Renews its share; whether the answer arrives.
@@ -46,7 +49,7 @@ impl<'a> Instance<'a> {
             instance: self.name,
             totals: self.share.totals(true, now_ms),
             wants: why == Why::Wants,
-            charges: true,
+            charges: self.charges,
             recalls: why == Why::Recalls,
             beat_ms: BEAT_MS,
             now_ms: Some(now_ms),
@@ -63,7 +66,7 @@ impl<'a> Instance<'a> {
     }
 
     fn left_at(&self, now_ms: i64) -> i64 {
-        self.share.left(Some(self.world.epoch()), None, now_ms)
+        self.share.left(Some(self.world.epoch()), None, self.counter.capacity.get(), now_ms)
     }
 
     fn left(&self) -> i64 {
@@ -107,6 +110,11 @@ async fn check_at(world: &World, now_ms: i64, counter: &Counter, amount: Option<
     }
 }
 
+/// The key of the tenant's counters.
+fn hash_of(world: &World, is_light: bool) -> String {
+    if is_light { world.key(&format!("light:{}", world.tenant)) } else { world.state_key() }
+}
+
 /// Consumed and reserved units of a counter.
 async fn counted(world: &World, counter: &Counter, is_light: bool) -> (i64, i64) {
     if !is_light {
@@ -117,11 +125,22 @@ async fn counted(world: &World, counter: &Counter, is_light: bool) -> (i64, i64)
 }
 
 /// Uses units at the gate. Returns whether that fits.
-async fn uses(world: &World, counter: &Counter, is_light: bool, (number, amount): (usize, i64)) -> bool {
+async fn uses(world: &World, counter: &Counter, is_light: bool, call: (usize, i64)) -> bool {
+    uses_at(world, START_MS, counter, is_light, call).await
+}
+
+async fn uses_at(
+    world: &World,
+    now_ms: i64,
+    counter: &Counter,
+    is_light: bool,
+    (number, amount): (usize, i64),
+) -> bool {
     if is_light {
-        return check_at(world, START_MS, counter, Some(amount)).await.refusing.is_empty();
+        return check_at(world, now_ms, counter, Some(amount)).await.refusing.is_empty();
     }
     let ask = pages(&format!("use-{number}"), amount).under([counter.clone()]).by(ReserveMode::Usage);
+    let ask = ask.at(now_ms);
     matches!(world.reserve(&ask).await, tollgate::gate::ReserveOutcome::Admitted { .. })
 }
 
@@ -175,13 +194,13 @@ async fn what_was_used_of_a_share_is_counted_once_however_often_it_is_told(
 
 #[rstest]
 #[tokio::test]
-async fn a_share_comes_back_with_the_first_lease_after_its_end_and_its_instance_gave_it_up_before(
+async fn an_ended_share_whose_use_is_parked_comes_back_with_the_first_lease_and_was_given_up_before(
     #[values(false, true)] is_light: bool,
 ) {
     let world = World::warm(Mode::Alone).await;
     let counter = day(100);
-    let mut gone = Instance::new(&world, 1, counter.clone(), is_light);
-    let mut other = Instance::new(&world, 2, counter.clone(), is_light);
+    let instance = |number| Instance { charges: false, ..Instance::new(&world, number, day(100), is_light) };
+    let [mut gone, mut other] = [1, 2].map(instance);
     gone.renew().await;
     assert_eq!((gone.left(), gone.left_at(START_MS + SHARE_LASTS_MS - 5_000)), (50, 0));
     other.renew_at(START_MS + SHARE_LASTS_MS - 1, Why::Wants, true).await;
@@ -190,6 +209,54 @@ async fn a_share_comes_back_with_the_first_lease_after_its_end_and_its_instance_
     assert_eq!((other.left(), counted(&world, &counter, is_light).await), (50, (0, 50)));
     gone.renew_at(START_MS + SHARE_LASTS_MS, Why::Wants, true).await;
     assert_eq!(counted(&world, &counter, is_light).await, (0, 75));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_ended_share_of_which_only_leases_tell_stays_held_until_its_instance_has_told(
+    #[values(false, true)] is_light: bool,
+) {
+    let world = World::warm(Mode::Alone).await;
+    let counter = day(100);
+    let mut silent = Instance::new(&world, 1, counter.clone(), is_light);
+    let mut other = Instance::new(&world, 2, counter.clone(), is_light);
+    silent.renew().await;
+    silent.share.take(30);
+    let later_ms = START_MS + SHARE_LASTS_MS;
+    for _ in 0..2 {
+        other.renew_at(later_ms, Why::Wants, true).await;
+        assert_eq!((other.left_at(later_ms), counted(&world, &counter, is_light).await), (25, (0, 75)));
+    }
+    assert!(uses(&world, &counter, is_light, (0, 25)).await);
+    assert!(!uses(&world, &counter, is_light, (1, 1)).await, "it may have been used");
+    silent.renew_at(later_ms, Why::Wants, true).await;
+    assert_eq!((silent.left_at(later_ms), counted(&world, &counter, is_light).await), (11, (55, 36)));
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_counted_is_not_counted_again_however_late_its_instance_hears_of_it(
+    #[values(false, true)] is_light: bool,
+) {
+    let world = World::warm(Mode::Alone).await;
+    let counter = day(100);
+    let mut silent = Instance::new(&world, 1, counter.clone(), is_light);
+    let mut other = Instance::new(&world, 2, counter.clone(), is_light);
+    silent.renew().await;
+    silent.share.take(30);
+    silent.share.give_up();
+    silent.renew_at(START_MS, Why::GivesBack, false).await;
+    let later_ms = START_MS + SHARE_LASTS_MS;
+    other.renew_at(later_ms, Why::Wants, true).await;
+    let bytes = || {
+        let length = world.server.command(&["HSTRLEN", &hash_of(&world, is_light), "lday-----"]);
+        redis::from_redis_value::<i64>(length).unwrap()
+    };
+    for kept in [2, 2, 1] {
+        assert_eq!(bytes(), 16 + 32 * kept);
+        silent.renew_at(later_ms, Why::GivesBack, true).await;
+        assert_eq!(counted(&world, &counter, is_light).await.0, 30);
+    }
 }
 
 #[rstest]
@@ -219,9 +286,11 @@ async fn a_share_ends_with_its_window_and_with_the_gates_memory() {
     let minute = Parameters::FixedWindow(fixed_window::Parameters { length_ms: 60_000, aligned: false });
     let counter = Counter { parameters: minute, ..day(100) };
     let mut instance = Instance::new(&world, 1, counter.clone(), true);
+    check_at(&world, START_MS, &counter, Some(0)).await;
     instance.renew().await;
     instance.share.take(10);
     assert_eq!((instance.left_at(START_MS + 50_000), instance.left_at(START_MS + 60_000)), (40, 0));
+    check_at(&world, START_MS + 60_000, &counter, Some(0)).await;
     instance.renew_at(START_MS + 60_000, Why::Wants, true).await;
     let reading = check_at(&world, START_MS + 60_000, &counter, None).await.readings[0];
     assert_eq!(
@@ -235,6 +304,34 @@ async fn a_share_ends_with_its_window_and_with_the_gates_memory() {
     instance.renew_at(START_MS + 60_000, Why::GivesBack, true).await;
     let reading = check_at(&world, START_MS + 60_000, &counter, None).await.readings[0];
     assert_eq!((reading.consumed.get(), reading.reserved.get()), (0, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_share_begins_no_window_that_begins_with_its_first_use(#[values(false, true)] is_light: bool) {
+    let world = World::warm(Mode::Alone).await;
+    let window = |name, aligned| {
+        let parameters = fixed_window::Parameters { length_ms: 60_000, aligned };
+        Counter { parameters: Parameters::FixedWindow(parameters), ..limit(name, 100) }
+    };
+    let counter = window(b"minute--", false);
+    let mut instance = Instance::new(&world, 1, counter.clone(), is_light);
+    for why in [Why::Wants, Why::Recalls] {
+        assert_eq!(instance.renew_at(START_MS, why, true).await, LeaseOutcome::StaleWindow);
+        let fields = world.server.command(&["HMGET", &hash_of(&world, is_light), "minute--", "lminute--"]);
+        assert_eq!(fields, redis::Value::Array(vec![redis::Value::Nil; 2]));
+    }
+    let used_ms = START_MS + 40_000;
+    assert!(uses_at(&world, used_ms, &counter, is_light, (0, 20)).await);
+    instance.renew_at(used_ms, Why::Wants, true).await;
+    assert_eq!((instance.left_at(used_ms), instance.left_at(used_ms + 50_000)), (40, 40));
+    for now_ms in [used_ms + 60_000, used_ms + 60_001] {
+        let outcome = instance.renew_at(now_ms, Why::Wants, true).await;
+        assert_eq!((outcome, instance.left_at(now_ms)), (LeaseOutcome::StaleWindow, 0));
+    }
+    let mut aligned = Instance::new(&world, 1, window(b"aligned-", true), is_light);
+    aligned.renew().await;
+    assert_eq!(aligned.left(), 50, "it begins whether it is used or not");
 }
 
 #[tokio::test]
@@ -267,33 +364,35 @@ async fn whatever_answers_are_lost_gate_and_instances_together_admit_no_more_tha
     let counter = day(60);
     let mut instances: Vec<_> =
         (1..=3).map(|number| Instance::new(&world, number, counter.clone(), is_light)).collect();
-    let (mut dice, mut admitted) = (Dice(seed), 0);
+    let (mut dice, mut admitted, mut now_ms) = (Dice(seed), 0, START_MS);
     for step in 0..250 {
+        // Now and then an instance is silent for longer than a share lasts.
+        now_ms += [0, 0, 0, 0, 5_000, SHARE_LASTS_MS][usize::try_from(dice.roll(6)).unwrap()] / 5;
         let instance = &mut instances[usize::try_from(dice.roll(3)).unwrap()];
         let amount = i64::try_from(1 + dice.roll(3)).unwrap();
         match dice.roll(6) {
-            0 if uses(&world, &counter, is_light, (step, amount)).await => admitted += amount,
-            1 | 2 if instance.left() >= amount => {
+            0 if uses_at(&world, now_ms, &counter, is_light, (step, amount)).await => admitted += amount,
+            1 | 2 if instance.left_at(now_ms) >= amount => {
                 instance.share.take(amount);
                 admitted += amount;
             }
             3 => {
                 instance.share.give_up();
                 let hears = dice.roll(2) == 0;
-                instance.renew_at(START_MS, Why::Recalls, hears).await;
+                instance.renew_at(now_ms, Why::Recalls, hears).await;
             }
             4 | 5 => {
                 let hears = dice.roll(3) > 0;
-                instance.renew_at(START_MS, Why::Wants, hears).await;
+                instance.renew_at(now_ms, Why::Wants, hears).await;
             }
             _ => {}
         }
-        let left: i64 = instances.iter().map(Instance::left).sum();
+        let left: i64 = instances.iter().map(|instance| instance.left_at(now_ms)).sum();
         assert!(admitted + left <= 60, "step {step}: {admitted} admitted, {left} left");
     }
     for instance in &mut instances {
         instance.share.give_up();
-        instance.renew_at(START_MS, Why::GivesBack, true).await;
+        instance.renew_at(now_ms, Why::GivesBack, true).await;
     }
     assert_eq!(counted(&world, &counter, is_light).await, (admitted, 0), "every unit once");
 }

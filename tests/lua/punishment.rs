@@ -336,6 +336,32 @@ async fn bans_are_listed_in_pages_by_when_they_end() {
 }
 
 #[tokio::test]
+async fn under_a_limit_with_shares_only_what_is_consumed_makes_a_refusal_a_violation() {
+    let world = World::warm(Mode::Alone).await;
+    let shared = |name: &[u8; 8]| {
+        let counter = punishing(name, 10);
+        let Source::Limit(limit, level) = &counter.source else { panic!() };
+        let on_gate_failure = tollgate::domain::on_gate_failure::OnGateFailure::Local;
+        let limit = Arc::new(tollgate::domain::limit::Limit { on_gate_failure, ..(**limit).clone() });
+        Counter { source: Source::Limit(limit, *level), ..counter }
+    };
+    let counter = shared(b"shared--");
+    world.hold(&pages("held", 7).under([counter.clone()])).await;
+    world.hold(&pages("used", 2).under([counter.clone()]).by(ReserveMode::Usage)).await;
+    for (key, amount, mode, expected) in [
+        ("fits", 8, ReserveMode::AllOrNothing, (Deed::Nothing, 0)),
+        ("fits too", 8, ReserveMode::AllOrNothing, (Deed::Nothing, 0)),
+        ("does not", 9, ReserveMode::AllOrNothing, (Deed::Violation, 1)),
+        ("last", 1, ReserveMode::Usage, (Deed::Nothing, 1)),
+        ("a part fits", 20, ReserveMode::BestEffort, (Deed::Nothing, 1)),
+        ("never", 11, ReserveMode::Usage, (Deed::Violation, 2)),
+    ] {
+        let call = pages(key, amount).under([counter.clone()]).by(mode);
+        assert_eq!(deed(&world, &call).await, expected, "{key}");
+    }
+}
+
+#[tokio::test]
 async fn after_a_loss_of_memory_everybody_starts_afresh() {
     let world = World::warm(Mode::Alone).await;
     let ada = user("ada");

@@ -111,10 +111,12 @@ impl Parameters {
         // A pause neither makes a subject unknown, nor hides the burst after it.
         let longest = if is_known { mean + LONGER_MAX * deviation } else { i64::MAX };
         let interval = (interval_ms.clamp(0, PAUSE_MS) * 1_000).min(longest);
+        // Calls that were only watched may have made the short mean so short that it takes many to lengthen it.
+        let has_waited = interval >= mean;
         let short = usual.short + (interval - usual.short).div_euclid(samples.min(SHORT));
         let is_sooner = |thousandths: i64| is_known && (mean - short) * 1_000 >= thousandths * deviation;
         let is_anomaly = is_sooner(self.marks_from);
-        let is_refused = self.refuses_from > 0 && is_sooner(self.refuses_from);
+        let is_refused = self.refuses_from > 0 && !has_waited && is_sooner(self.refuses_from);
         if !is_anomaly {
             // A short interval counts as one deviation at most: otherwise the deviation grows faster than calls come
             // closer, and none is ever remarkable.

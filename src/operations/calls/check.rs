@@ -19,7 +19,7 @@ use crate::gate::check::CHECKS_MAX;
 use crate::gate::{CheckAsk, CheckOutcome, CheckedCounters, GateError};
 use crate::operations::answers::{Checked, Refusal};
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::outage::{LetThrough, Outage, Stranded, shares_refuse};
+use crate::operations::outage::{LetThrough, Outage, Refused, Stranded};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{Line, check_work, lines_of, refuse_archived, refuse_banned};
 use crate::operations::requests::{CheckRequest, Work};
@@ -256,7 +256,9 @@ impl Calls {
                     let checks = self.with_known_checks(known, &resolutions, said, together);
                     // Only what has counted nothing may be decided again.
                     let may_repeat = !has_recalled && (together || asked.len() == 1);
-                    if may_repeat && Box::pin(self.recall_shares_of_checks(&resolutions, &checks)).await {
+                    if may_repeat
+                        && Box::pin(self.recall_shares_of_checks(&resolutions, &checks, only_peek)).await
+                    {
                         has_recalled = true;
                         continue;
                     }
@@ -329,25 +331,29 @@ impl Calls {
 
     /// Notes of which counters of these checks this instance wants shares.
     fn want_shares_of_checks(&self, resolutions: &[Resolution<'_>]) {
-        for each in resolutions {
+        for each in resolutions.iter().filter(|each| !each.check.request.peeks) {
             if let Ok(resolved) = &each.resolved {
                 self.outage.want_shares(each.work(), &resolved.counters, true);
             }
         }
     }
 
-    /// Gives back shares of counters that refuse these checks. Returns whether there were any.
+    /// Gives back shares of counters that refuse these checks, unless they only look. Returns whether there were any.
     async fn recall_shares_of_checks(
         &self,
         resolutions: &[Resolution<'_>],
         checks: &[Option<CheckedCounters>],
+        only_peek: impl Fn(usize) -> bool,
     ) -> bool {
         let mut were_any = false;
-        for (each, decided) in resolutions.iter().zip(checks) {
-            let (Ok(resolved), Some(decided)) = (&each.resolved, decided) else { continue };
-            if shares_refuse(&resolved.counters, &decided.refusing) {
-                let refusing = &decided.refusing;
-                were_any |= self.outage.recall_shares(each.work(), &resolved.counters, refusing).await;
+        for (number, (each, decided)) in resolutions.iter().zip(checks).enumerate() {
+            let (Ok(resolved), Some(CheckedCounters { refusing, readings, .. })) = (&each.resolved, decided)
+            else {
+                continue;
+            };
+            if !each.check.request.peeks && !only_peek(number) {
+                let refused = Refused { counters: &resolved.counters, readings, refusing, any_part: false };
+                were_any |= self.outage.recall_shares(each.work(), refused).await;
             }
         }
         were_any

@@ -56,6 +56,14 @@ struct Under {
     began_ms: Option<i64>,
 }
 
+/// The gate's time, as far as this instance knows it.
+#[derive(Clone, Copy)]
+struct Now {
+    ms: i64,
+    /// By how much it may be behind: who is refused must not be so after the window has ended.
+    lags_at_most_ms: i64,
+}
+
 /// Whether a counter can be known to be full: it refuses and remembers nothing of it, and what it consumes leaves it
 /// only at the end of a window.
 fn can_be_full(counter: &Counter) -> bool {
@@ -88,7 +96,7 @@ impl Prefilter {
         work: Stranded<'_>,
         counter: &Counter,
         under: Under,
-        now_ms: i64,
+        now: Now,
     ) -> Option<CheckedCounters> {
         if !can_be_full(counter) {
             return None;
@@ -98,11 +106,11 @@ impl Prefilter {
         let is_known = full.under == under
             && full.capacity == counter.refuses_above()
             && full.learnt_at.elapsed() < KNOWN_FOR
-            && now_ms < full.resets_at_ms;
+            && now.lags_at_most_ms < full.resets_at_ms.saturating_sub(now.ms);
         if !is_known || needs == 0 {
             return None;
         }
-        let wait_ms = (needs <= full.capacity.get()).then_some(full.resets_at_ms - now_ms);
+        let wait_ms = (needs <= full.capacity.get()).then_some(full.resets_at_ms - now.ms);
         let refusing = vec![(0, wait_ms)];
         Some(CheckedCounters { refusing, readings: vec![full.reading], start_after_ms: 0 })
     }
@@ -144,6 +152,12 @@ impl Calls {
         }
     }
 
+    /// The gate's time is known from its last answer, which took no longer than one may take.
+    fn now(&self) -> Now {
+        let lags_at_most = self.core.gate.response_timeout().as_millis();
+        Now { ms: self.core.gate_now_ms(), lags_at_most_ms: i64::try_from(lags_at_most).unwrap_or(i64::MAX) }
+    }
+
     /// What the gate would say of checks, by number, where that is known; nothing where they are decided `together`.
     pub(super) fn prefilter_checks(
         &self,
@@ -153,8 +167,8 @@ impl Calls {
         if together || self.prefilter.is_empty() {
             return Vec::new();
         }
-        let now_ms = self.core.gate_now_ms();
-        resolutions.iter().map(|each| self.prefilter_check(each, now_ms)).collect()
+        let now = self.now();
+        resolutions.iter().map(|each| self.prefilter_check(each, now)).collect()
     }
 
     /// What was known about checks and what the gate has said of those that it was asked, from which this learns.
@@ -180,10 +194,10 @@ impl Calls {
         checks
     }
 
-    fn prefilter_check(&self, each: &Resolution<'_>, now_ms: i64) -> Option<CheckedCounters> {
+    fn prefilter_check(&self, each: &Resolution<'_>, now: Now) -> Option<CheckedCounters> {
         let counter = self.filtered_counter(each)?;
         let under = self.under(&each.check.entry, counter);
-        let known = self.prefilter.refuses(each.work(), counter, under, now_ms);
+        let known = self.prefilter.refuses(each.work(), counter, under, now);
         self.prefiltered(Call::Check, known)
     }
 
@@ -242,13 +256,13 @@ impl Calls {
         if self.prefilter.is_empty() {
             return None;
         }
-        let now_ms = self.core.gate_now_ms();
+        let now = self.now();
         let subjects = prepared.subject_hashes();
         let work = Stranded { tenant: call.tenant, subjects: &subjects, amounts: &call.amounts };
-        let known = self.prefilter.refuses(work, counter, self.under(entry, counter), now_ms);
+        let known = self.prefilter.refuses(work, counter, self.under(entry, counter), now);
         let CheckedCounters { refusing, readings, .. } = self.prefiltered(Call::Reserve, known)?;
         let granted_by_line = call.amounts.iter().map(|_| Units::ZERO).collect();
-        Some(ReserveOutcome::Refused { now_ms, readings, refusing, granted_by_line })
+        Some(ReserveOutcome::Refused { now_ms: now.ms, readings, refusing, granted_by_line })
     }
 
     fn prefiltered(&self, call: Call, known: Option<CheckedCounters>) -> Option<CheckedCounters> {

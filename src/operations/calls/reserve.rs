@@ -18,7 +18,7 @@ use crate::operations::answers::{Refusal, Reservation, Reserved};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::limit_statuses;
 use crate::operations::memory::{Acknowledged, Lines};
-use crate::operations::outage::{Stranded, shares_refuse};
+use crate::operations::outage::{Refused, Stranded};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{
     Prepared, RESERVE, USAGE, key_of, refuse_banned, subject_counters_end_ms, usage_record,
@@ -281,7 +281,7 @@ impl Calls {
                         self.remember(entry, &prepared, mode, *event, granted);
                     }
                     let is_again = !std::mem::replace(&mut has_recalled, true)
-                        && self.recall_shares(request, &prepared, &resolved, &outcome).await;
+                        && self.recall_shares(request, &prepared, &gate_call, &outcome).await;
                     (!is_again).then_some((outcome, false))
                 }
             };
@@ -298,29 +298,31 @@ impl Calls {
 
     /// Notes of which counters of a call this instance wants shares.
     pub(super) fn want_shares(&self, request: &ReserveRequest, prepared: &Prepared, resolved: &Resolved) {
-        if resolved.counters.iter().any(Counter::is_shared) {
+        if !request.dry_run && resolved.counters.iter().any(Counter::is_shared) {
             let subjects = prepared.subject_hashes();
             let work = Stranded { tenant: &request.tenant, subjects: &subjects, amounts: &prepared.units };
             self.outage.want_shares(work, &resolved.counters, prepared.is_light());
         }
     }
 
-    /// Gives back shares of counters that refuse a call. Returns whether there were any.
+    /// Gives back shares of counters that refuse a call, unless it is a dry run. Returns whether there were any.
     pub(super) async fn recall_shares(
         &self,
         request: &ReserveRequest,
         prepared: &Prepared,
-        resolved: &Resolved,
+        call: &ReserveCall<'_>,
         outcome: &ReserveOutcome,
     ) -> bool {
-        let ReserveOutcome::Refused { refusing, .. } = outcome else { return false };
-        if !shares_refuse(&resolved.counters, refusing) {
+        let ReserveOutcome::Refused { refusing, readings, .. } = outcome else { return false };
+        let any_part = call.mode == ReserveMode::BestEffort;
+        let refused = Refused { counters: call.counters, readings, refusing, any_part };
+        if request.dry_run || !refused.may_fit_without_shares(&call.amounts) {
             return false;
         }
         Box::pin(async {
             let subjects = prepared.subject_hashes();
-            let work = Stranded { tenant: &request.tenant, subjects: &subjects, amounts: &prepared.units };
-            self.outage.recall_shares(work, &resolved.counters, refusing).await
+            let work = Stranded { tenant: &request.tenant, subjects: &subjects, amounts: &call.amounts };
+            self.outage.recall_shares(work, refused).await
         })
         .await
     }

@@ -79,6 +79,7 @@ impl Outage {
             Err(Fallback::Deny) => return Err(away.into()),
             Err(_) => return self.admitted_before(prepared, now_ms, away).await,
         };
+        let _unparked = self.being_parked(&let_through);
         if let Err(full) = self.room_to_park().await {
             self.put_back(let_through);
             return Err(full);

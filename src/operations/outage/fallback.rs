@@ -11,7 +11,7 @@ use crate::domain::reservation::SubjectHash;
 use crate::telemetry::labels::Fallback;
 
 use super::Outage;
-use super::shares::Used;
+use super::shares::{Unparked, Used};
 
 /// Work that comes while the gate is away.
 #[derive(Clone, Copy)]
@@ -116,6 +116,11 @@ impl Outage {
                 Err(Fallback::LocalUsedUp)
             }
         }
+    }
+
+    /// The call that used this is being parked, until what this returns goes.
+    pub(super) fn being_parked(&self, let_through: &LetThrough) -> Unparked<'_> {
+        self.shares.being_parked(&let_through.of_shares)
     }
 
     /// Puts back what was counted of work that came to nothing.

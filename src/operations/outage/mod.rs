@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub use conflicts::{ConflictChoice, ConflictView};
 pub(super) use degraded::{keep_restorable, lives_of, standing};
 pub(super) use fallback::{LetThrough, Stranded};
+pub(super) use shares::Refused;
 pub use shares::SHARE_BEAT;
-pub(super) use shares::shares_refuse;
 
 use fallback::Fallbacks;
 use parking::Parking;

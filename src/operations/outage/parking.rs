@@ -98,8 +98,12 @@ impl Parking {
             if tenants.is_empty() {
                 known.partitions.remove(&partition);
             }
-            if let Some(delivered) = lock(&self.delivered).get_mut(tenant) {
+            let mut all = lock(&self.delivered);
+            if let Some(delivered) = all.get_mut(tenant) {
                 delivered.passed_over.clear();
+                if delivered.numbers.is_empty() {
+                    all.remove(tenant);
+                }
             }
         }
     }
@@ -262,6 +266,7 @@ mod tests {
         assert!(!parking.rests(&tenant, first, next));
         parking.forget(partition, &tenant, next);
         assert!(parking.passed_over(&tenant, first, Duration::MAX).is_empty());
+        assert!(lock(&parking.delivered).is_empty(), "nothing is kept of a tenant of which nothing waits");
     }
 
     #[test]

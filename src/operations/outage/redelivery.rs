@@ -102,6 +102,16 @@ impl Outage {
         }
     }
 
+    /// Forgets the tenant if none of its parked calls waits any more. It redelivers nothing.
+    pub(super) async fn look_at_parked(&self, tenant: &TenantId) -> Answer<()> {
+        let partition = self.core.gate.partition_of(tenant);
+        let Some(note) = self.parking.noted(partition, tenant) else { return Ok(()) };
+        if self.undelivered(tenant, Wanted::Others, 1).await?.is_empty() {
+            self.nothing_else_waits(tenant, note).await?;
+        }
+        Ok(())
+    }
+
     /// Redelivers the parked calls of a reservation before a call of it. Says why when the gate is away.
     pub(in crate::operations) async fn parked_of_first(
         &self,

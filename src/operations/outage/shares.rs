@@ -1,7 +1,7 @@
 //! This instance's shares of counters: taken while the gate answers, used up while it does not.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,13 @@ use futures::StreamExt;
 
 use super::{Outage, Stranded};
 use crate::clock::Clock;
-use crate::domain::counter::Counter;
+use crate::domain::amount::Units;
+use crate::domain::counter::{Counter, least_need, need};
 use crate::domain::emergency::CounterPlace;
 use crate::domain::ids::{Epoch, TenantId};
+use crate::domain::punishment::Deed;
 use crate::domain::share::{Share, ShareTotals};
-use crate::gate::{GateError, LeaseCall, LeaseOutcome};
+use crate::gate::{CounterReading, GateError, LeaseCall, LeaseOutcome};
 use crate::telemetry::labels::Script;
 
 /// The most counters of which this instance has shares. Of one more it gets none.
@@ -25,6 +27,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How old the definition of a counter may be with which its share is renewed.
 const SEEN_WITHIN: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 8;
+/// How long renewals wait for a look whether parked calls wait.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Shares, by counter.
 #[derive(Default)]
@@ -47,7 +51,8 @@ pub(super) type Used = (CounterPlace, i64, i64);
 
 impl Held {
     fn left(&self, counter: &Counter, epoch: Option<Epoch>, now_ms: i64) -> i64 {
-        self.share.left(epoch, counter.window().map(|window| window.start_ms), now_ms)
+        let began_ms = counter.window().map(|window| window.start_ms);
+        self.share.left(epoch, began_ms, counter.refuses_above().get(), now_ms)
     }
 
     /// What is reported of it at `now_ms`.
@@ -90,6 +95,9 @@ impl Shares {
         for (place, _, need) in asks {
             if let Some(held) = shares.get_mut(place) {
                 used.push((place.clone(), *need, held.share.take(*need)));
+                if held.is_counted_later() {
+                    held.share.await_parking(*need);
+                }
             }
         }
         Some(used)
@@ -109,10 +117,62 @@ impl Shares {
     }
 }
 
-/// Whether a refusal by these counters may be due to shares.
-pub(in crate::operations) fn shares_refuse(counters: &[Counter], refusing: &[(usize, Option<i64>)]) -> bool {
-    let mut refusing = refusing.iter().filter_map(|(number, _)| counters.get(*number));
-    refusing.any(Counter::is_shared)
+/// What was used of shares by a call that is being parked. Until this goes, it is not reported to the gate.
+#[must_use]
+pub(super) struct Unparked<'a> {
+    shares: &'a Shares,
+    used: Vec<Used>,
+}
+
+impl Shares {
+    /// The call that used this is being parked.
+    pub(super) fn being_parked(&self, used: &[Used]) -> Unparked<'_> {
+        Unparked { shares: self, used: used.to_vec() }
+    }
+}
+
+impl Drop for Unparked<'_> {
+    fn drop(&mut self) {
+        if self.used.is_empty() {
+            return;
+        }
+        let mut shares = self.shares.lock();
+        for (place, units, mark_ms) in &self.used {
+            if let Some(held) = shares.get_mut(place) {
+                held.share.parked(*units, *mark_ms);
+            }
+        }
+    }
+}
+
+/// A refusal by the gate, of these amounts or of any part of them.
+#[derive(Clone, Copy)]
+pub(in crate::operations) struct Refused<'a> {
+    /// What the work falls under.
+    pub(in crate::operations) counters: &'a [Counter],
+    /// The counters as they are.
+    pub(in crate::operations) readings: &'a [CounterReading],
+    /// The numbers of those that refuse.
+    pub(in crate::operations) refusing: &'a [(usize, Option<i64>)],
+    /// Whether a part is enough.
+    pub(in crate::operations) any_part: bool,
+}
+
+impl Refused<'_> {
+    /// Whether it may be due to shares alone: nobody else's are to suffer from work that would not fit without them.
+    pub(in crate::operations) fn may_fit_without_shares(&self, amounts: &[Units]) -> bool {
+        let fits = |number: usize| {
+            let (counter, reading) = (self.counters.get(number)?, self.readings.get(number)?);
+            let needs = match self.any_part {
+                true => least_need(&counter.lines, amounts),
+                false => need(&counter.lines, amounts),
+            };
+            let is_banned = reading.conduct.deed == Deed::UnderBan;
+            let left = counter.refuses_above().get().saturating_sub(reading.consumed.get());
+            Some(counter.is_shared() && !is_banned && needs <= left)
+        };
+        !self.refusing.is_empty() && self.refusing.iter().all(|(number, _)| fits(*number) == Some(true))
+    }
 }
 
 impl Outage {
@@ -151,15 +211,17 @@ impl Outage {
     }
 
     /// Gives back shares that stand in the way of refused work, and has other instances do so too. Returns whether
-    /// there were any, so that the work may fit now. `refusing` are the numbers of the counters that refuse it.
+    /// there were any, so that the work may fit now.
     pub(in crate::operations) async fn recall_shares(
         &self,
         work: Stranded<'_>,
-        counters: &[Counter],
-        refusing: &[(usize, Option<i64>)],
+        refused: Refused<'_>,
     ) -> bool {
         let mut recalled = Vec::new();
-        for counter in refusing.iter().filter_map(|(number, _)| counters.get(*number)) {
+        if !refused.may_fit_without_shares(work.amounts) {
+            return false;
+        }
+        for counter in refused.refusing.iter().filter_map(|(number, _)| refused.counters.get(*number)) {
             let place = work.place(counter);
             if let Some(held) = self.shares.lock().get_mut(&place) {
                 held.is_in_the_way = true;
@@ -185,9 +247,29 @@ impl Outage {
     }
 
     async fn renew_each(&self, stops: bool) {
+        self.look_for_parked_use().await;
         let places: Vec<_> = self.shares.lock().keys().cloned().collect();
         let places = futures::stream::iter(&places);
         places.for_each_concurrent(AT_ONCE, |place| self.renew_share(place, stops)).await;
+    }
+
+    /// Looks whether parked calls still wait that used shares. A renewal goes by what is known then: it must be in
+    /// time, however much of a tenant is to be redelivered.
+    async fn look_for_parked_use(&self) {
+        let is_used = |held: &Held| held.is_counted_later() && held.share.is_used();
+        let tenants: BTreeSet<_> = {
+            let shares = self.shares.lock();
+            let used = shares.iter().filter(|(_, held)| is_used(held));
+            used.filter_map(|(place, _)| place.tenant.clone()).collect()
+        };
+        let looks = futures::stream::iter(&tenants).for_each_concurrent(AT_ONCE, |tenant| async move {
+            if let Err(error) = self.look_at_parked(tenant).await {
+                tracing::debug!(%tenant, %error, "it is not known whether parked calls wait");
+            }
+        });
+        if tokio::time::timeout(LOOK_WITHIN, looks).await.is_err() {
+            tracing::debug!("it is not known yet whether parked calls wait");
+        }
     }
 
     async fn renew_share(&self, place: &CounterPlace, stops: bool) {
@@ -195,7 +277,6 @@ impl Outage {
         // One after the other, and each no longer than it may run: so no earlier one takes back what a later one gave.
         let _turn = turn.lock().await;
         match self.lease(place, stops).await {
-            // It counts on less by now, and reports that at once.
             Ok(true) => {
                 let _ = self.lease(place, stops).await;
             }
@@ -204,9 +285,9 @@ impl Outage {
         }
     }
 
-    /// Renews a share once. Returns whether the instance counts on less of it than the gate holds.
+    /// Renews a share once. Returns whether the gate is to hear of it again: the instance counts on less of it than the
+    /// gate holds, or it goes and the gate need not remember what is settled.
     async fn lease(&self, place: &CounterPlace, stops: bool) -> Result<bool, GateError> {
-        let settles = self.settles(place).await;
         let now_ms = self.core.gate_now_ms();
         let asked = match (&place.tenant, self.shares.lock().get_mut(place)) {
             (Some(tenant), Some(held)) => Asked {
@@ -216,7 +297,7 @@ impl Outage {
                 wants: !stops && !held.is_in_the_way && held.seen_at.elapsed() < IDLE,
                 recalls: std::mem::take(&mut held.is_in_the_way),
                 charges: !held.is_counted_later(),
-                totals: held.totals(settles, stops, now_ms),
+                totals: held.totals(self.settles(tenant, held), stops, now_ms),
             },
             _ => return Ok(false),
         };
@@ -242,7 +323,8 @@ impl Outage {
         let is_over = match outcome {
             LeaseOutcome::Leased(lease) => {
                 held.share.renew(epoch, lease);
-                if lease.may_keep < lease.granted {
+                let is_settled_now = !asked.wants && lease.settled > asked.totals.settled;
+                if lease.may_keep < lease.granted || is_settled_now {
                     return Ok(true);
                 }
                 held.share.is_done()
@@ -259,17 +341,11 @@ impl Outage {
     }
 
     /// Whether what was used of a share is reported. What parked calls of the tenant count anyway is reported once the
-    /// gate has them, so that it counts at any time and never twice.
-    async fn settles(&self, place: &CounterPlace) -> bool {
-        let is_counted_later = |held: &Held| held.is_counted_later() && held.share.is_used();
-        let (Some(tenant), true) =
-            (&place.tenant, self.shares.lock().get(place).is_some_and(is_counted_later))
-        else {
-            return true;
-        };
+    /// gate has them, so that it counts at any time and never twice. Asked while the shares are locked: a call that is
+    /// parked by then is noted.
+    fn settles(&self, tenant: &TenantId, held: &Held) -> bool {
         let partition = self.core.gate.partition_of(tenant);
-        let delivered = self.parked_first(tenant).await;
-        matches!(delivered, Ok(None)) && self.parking.noted(partition, tenant).is_none()
+        !held.is_counted_later() || self.parking.noted(partition, tenant).is_none()
     }
 }
 

@@ -156,6 +156,22 @@ fn a_throttled_subject_is_slowed_to_near_its_usual_pace_and_gets_in_once_it_has_
 }
 
 #[test]
+fn who_waits_the_usual_time_is_admitted_however_fast_it_called_while_it_was_only_watched() {
+    for (percent, seed) in [(0, 1), (20, 2), (60, 3)] {
+        let mut subject = Subject::under(only_watching());
+        assert_eq!(subject.first_marked(noisy(seed, percent, 300)), None);
+        assert!(subject.first_marked(repeated(500, 10)).is_some());
+        assert!((0..1_000).all(|_| subject.call(500).0));
+        subject.bounds = usual_bounds();
+        assert_eq!(subject.call(500), (true, true));
+        for _ in 0..30 {
+            let usual_ms = subject.cell.as_ref().unwrap().own[2].div_euclid(1_000) + 1;
+            assert!(!subject.call(usual_ms).1, "{percent} % noise");
+        }
+    }
+}
+
+#[test]
 fn what_is_usual_stands_still_under_an_anomaly() {
     let mut subject = Subject::under(only_watching());
     assert_eq!(subject.first_marked(noisy(1, 20, 300)), None);
