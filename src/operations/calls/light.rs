@@ -46,7 +46,7 @@ impl Calls {
                 }
                 Ok(outcome) => {
                     let is_again = !std::mem::replace(&mut has_recalled, true)
-                        && self.recall_shares(request, &prepared, &resolved, &outcome).await;
+                        && self.recall_shares(request, &prepared, &call, &outcome).await;
                     if !is_again {
                         let (policy_now_ms, degraded) = (at_ms, false);
                         return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded });
