@@ -41,6 +41,7 @@ mod leaked_report;
 mod leaky_bucket;
 mod list_files;
 mod load;
+mod lowered_allowances;
 mod made_up_keys;
 mod metrics;
 mod movements;
