@@ -1,4 +1,4 @@
-//! What becomes of statements where something comes late: use, returns, a statement itself; and where something is damaged.
+//! Statements where something comes late (use, returns, a statement itself), or where something is damaged.
 
 use std::time::Duration;
 
