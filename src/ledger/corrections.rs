@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::query_builder::SqlQuery;
-use diesel::sql_types::{Array, Numeric, Text, Timestamptz};
+use diesel::sql_types::{Array, Bool, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
@@ -100,7 +100,10 @@ pub(super) struct StoredCorrection {
     /// What adjustments add to it, or take back.
     #[diesel(sql_type = Numeric)]
     pub(super) adjusted: Decimal,
-    /// What was unused of the closed period's quota: it lapsed or rolled over.
+    /// Whether the meter has a close of that period: it has none where nothing of it was in the books by then.
+    #[diesel(sql_type = Bool)]
+    pub(super) is_closed: bool,
+    /// What was unused of the closed period's quota: it lapsed, rolled over, or returned of a hold that was carried on.
     #[diesel(sql_type = Numeric)]
     pub(super) unused: Decimal,
 }

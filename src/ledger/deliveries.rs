@@ -275,8 +275,8 @@ impl Ledger {
         Ok(self.execute(update).await? > 0)
     }
 
-    /// Makes a delivery due at `now_ms` (unix ms) as if it had never been sent. Returns it as it is then; none where
-    /// the webhook has no such delivery.
+    /// Makes a delivery due at `now_ms` (unix ms) as if it had never been sent, and ends its claim: an attempt that is
+    /// under way books nothing. Returns it as it is then; none where the webhook has no such delivery.
     pub async fn replay_delivery(
         &self,
         webhook: WebhookId,
@@ -294,6 +294,8 @@ impl Ledger {
                     row::attempts.eq(0),
                     row::next_attempt_at.eq(now),
                     row::retried_until.eq(None::<DateTime<Utc>>),
+                    row::claim.eq(row::claim + 1),
+                    row::claimed_until.eq(None::<DateTime<Utc>>),
                 ));
                 let Some(replayed) =
                     replay.returning(Row::as_returning()).get_result(connection).await.optional()?

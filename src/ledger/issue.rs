@@ -94,7 +94,7 @@ async fn issue(
     grace_ms: i64,
     is_dry_run: bool,
 ) -> Result<Issued, LedgerError> {
-    let books = Books::read(connection, &due, grace_ms).await?;
+    let mut books = Books::read(connection, &due, grace_ms).await?;
     let mut issued = Issued::default();
     let (mut documents, mut done) = (Vec::new(), Vec::new());
     for period in &due {
@@ -102,7 +102,11 @@ async fn issue(
             issued.waiting += 1;
             continue;
         }
-        match books.documents(period, grace_ms) {
+        let mut of_tenant = books.documents(period, grace_ms);
+        if of_tenant.is_err() && books.read_later(connection, period).await? {
+            of_tenant = books.documents(period, grace_ms);
+        }
+        match of_tenant {
             Ok(of_tenant) => {
                 issued.billed += 1;
                 documents.extend(of_tenant);

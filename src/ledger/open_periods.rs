@@ -31,14 +31,7 @@ pub(crate) async fn read(
     asked: &BTreeSet<PeriodKey>,
     grace_ms: Option<i64>,
 ) -> Result<OpenPeriods, LedgerError> {
-    let tenants: BTreeSet<String> = asked.iter().map(|(tenant, ..)| tenant.to_string()).collect();
-    let mut calendars = HashMap::new();
-    for stored in policy::read_tenants(connection, tenants.into_iter().collect()).await? {
-        let definition = serde_json::from_value::<TenantDefinition>(stored.definition);
-        if let Ok(definition) = definition {
-            calendars.insert(stored.id, Calendars::of(stored.calendars, definition.calendar()));
-        }
-    }
+    let calendars = calendars(connection, asked.iter().map(|(tenant, ..)| tenant)).await?;
     let find = sql_query(include_str!("sql/closed_since.sql"))
         .bind::<Array<Text>, _>(asked.iter().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(asked.iter().map(|(_, meter, _)| meter).collect::<Vec<_>>())
@@ -49,4 +42,20 @@ pub(crate) async fn read(
     let billed: BTreeSet<&TenantId> = asked.iter().map(|(tenant, ..)| tenant).collect();
     let billed_until_ms = billing::until_ms(connection, billed).await?;
     Ok(OpenPeriods { grace_ms, calendars, closed, billed_until_ms })
+}
+
+/// The calendars of these tenants. One whose definition cannot be read has none here.
+pub(super) async fn calendars(
+    connection: &mut AsyncPgConnection,
+    tenants: impl Iterator<Item = &TenantId>,
+) -> Result<HashMap<TenantId, Calendars>, LedgerError> {
+    let tenants: BTreeSet<String> = tenants.map(ToString::to_string).collect();
+    let mut calendars = HashMap::new();
+    for stored in policy::read_tenants(connection, tenants.into_iter().collect()).await? {
+        let definition = serde_json::from_value::<TenantDefinition>(stored.definition);
+        if let Ok(definition) = definition {
+            calendars.insert(stored.id, Calendars::of(stored.calendars, definition.calendar()));
+        }
+    }
+    Ok(calendars)
 }

@@ -134,6 +134,9 @@ fn repeat(recurring: &StoredGrant, period: Window) -> StoredGrant {
         period_start_ms: Some(period.start_ms),
         recurrence: Recurrence::None,
         repeats: Some(recurring.id),
+        voided_at_ms: None,
+        settled_at_ms: None,
+        settled_amount: None,
         ..recurring.clone()
     }
 }

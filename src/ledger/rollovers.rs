@@ -1,6 +1,6 @@
 //! Rollover: what of closing periods goes on to the next ones, which are opened if need be.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use diesel::sql_types::{Array, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
@@ -11,7 +11,7 @@ use super::columns::Milliseconds;
 use super::grants::QuotaPeriod;
 use super::quotas::{self, Opening, PeriodKey};
 use super::rolled_amounts::{self, Arriving};
-use super::{LedgerError, burnables, capacities, instant};
+use super::{LedgerError, billing, burnables, capacities, corrections, instant, open_periods};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::period::Window;
@@ -70,6 +70,7 @@ pub(super) async fn prepare(
     mut candidates: Vec<Candidate>,
     now_ms: i64,
 ) -> Result<HashMap<PeriodKey, Left>, LedgerError> {
+    leave_out_late(connection, &mut candidates).await?;
     candidates.retain(|candidate| candidate.terms.max > Decimal::ZERO || candidate.goes_on_anyway());
     if candidates.is_empty() {
         return Ok(HashMap::new());
@@ -169,6 +170,36 @@ impl Candidate {
         let new = arriving(left.rolls_as, left.rolls_as.amount - left.added.decimal());
         goes_on.chain([new]).filter(|one| !one.rolled_in.amount.is_zero()).collect()
     }
+}
+
+/// Takes from the overage that next periods pay for what came late for earlier periods that are billed: the notes to
+/// their statements bill it.
+async fn leave_out_late(
+    connection: &mut AsyncPgConnection,
+    candidates: &mut [Candidate],
+) -> Result<(), LedgerError> {
+    let key = |candidate: &Candidate| (candidate.tenant.clone(), candidate.period.start_ms);
+    let preserves = |candidate: &&Candidate| candidate.preserved > Decimal::ZERO;
+    let periods: BTreeSet<_> = candidates.iter().filter(preserves).map(key).collect();
+    let late = corrections::booked_in(connection, &periods).await?;
+    if late.is_empty() {
+        return Ok(());
+    }
+    let calendars = open_periods::calendars(connection, late.keys().map(|(tenant, _)| tenant)).await?;
+    for candidate in candidates {
+        let Some(parts) = late.get(&key(&*candidate)) else { continue };
+        let begun_at_ms = match calendars.get(&candidate.tenant) {
+            Some(calendars) => billing::begun_at_ms(connection, candidate.tenant.as_str(), calendars).await?,
+            None => None,
+        };
+        let begun_at_ms = begun_at_ms.unwrap_or(candidate.period.start_ms);
+        let is_billed = |part: &&corrections::StoredCorrection| {
+            part.meter == candidate.meter && part.period_start.0 >= begun_at_ms
+        };
+        let billed: Decimal = parts.iter().filter(is_billed).map(|part| part.consumed).sum();
+        candidate.preserved = (candidate.preserved - billed).max(Decimal::ZERO);
+    }
+    Ok(())
 }
 
 /// The quotas of these periods with their grants, in the same order.

@@ -304,10 +304,14 @@ impl Adjustments {
     }
 
     /// Voids grants against the burn order until their unburnt parts make up the amount, and grants again what the last
-    /// of them had beyond it. None where something of it can only be done later.
+    /// of them had beyond it. None where something of it can only be done later: what is unburnt of a grant is not
+    /// booked, or another adjustment is at work on the same grants.
     async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<Decimal>> {
         let wanted = stored.terms.amount.size().decimal();
         let mut noted = stored.grants.clone();
+        if noted.is_empty() && self.core.ledger.has_adjustment_before(stored).await? {
+            return Ok(None);
+        }
         loop {
             let (mut voided, mut last) = (Decimal::ZERO, None);
             for note in &noted {
@@ -318,8 +322,11 @@ impl Adjustments {
                     continue;
                 }
                 let Some(ended) = self.void(note.id, actor).await? else { return Ok(None) };
-                voided += ended.settled_amount.unwrap_or_default().decimal();
-                last = Some(ended);
+                // A grant that ended by itself was taken away by nobody.
+                if ended.voided_at_ms.is_some() {
+                    voided += ended.settled_amount.unwrap_or_default().decimal();
+                    last = Some(ended);
+                }
             }
             let is_voided = voided < wanted;
             let place = i16::try_from(noted.len()).unwrap_or(i16::MAX);
@@ -330,8 +337,11 @@ impl Adjustments {
                 (voided > wanted).then(|| stored.id.grant_at(place))
             };
             let Some(id) = next else { return Ok(Some(-voided)) };
-            let note = AdjustmentGrant { place, id, is_voided };
+            let (note, before) = (AdjustmentGrant { place, id, is_voided }, noted.len());
             noted = self.core.ledger.note_adjustment_grant(stored, note).await?;
+            if noted.len() == before {
+                return Ok(None);
+            }
         }
     }
 

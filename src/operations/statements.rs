@@ -101,7 +101,29 @@ impl Statements {
         let issuing = Issuing { after, grace, dry_run: manner.dry_run };
         let mut done = Issued::default();
         for chunk in due.chunks(CHUNK) {
-            done.add(self.core.ledger.issue_statements(partition, chunk.to_vec(), issuing).await?);
+            match self.core.ledger.issue_statements(partition, chunk.to_vec(), issuing).await {
+                Ok(issued) => done.add(issued),
+                Err(error) if error.is_transient() => return Err(error.into()),
+                // What is damaged of one tenant holds up that one.
+                Err(_) => done.add(self.issue_one_by_one(partition, chunk, issuing).await?),
+            }
+        }
+        Ok(done)
+    }
+
+    async fn issue_one_by_one(
+        &self,
+        partition: Partition,
+        due: &[DuePeriod],
+        issuing: Issuing,
+    ) -> Answer<Issued> {
+        let mut done = Issued::default();
+        for one in due {
+            match self.core.ledger.issue_statements(partition, vec![one.clone()], issuing).await {
+                Ok(issued) => done.add(issued),
+                Err(error) if error.is_transient() => return Err(error.into()),
+                Err(error) => done.failed.push((one.tenant.clone(), error.to_string())),
+            }
         }
         Ok(done)
     }

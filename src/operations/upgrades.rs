@@ -129,7 +129,7 @@ impl Upgrades {
         let mut applied = 0;
         for stored in self.core.ledger.due_upgrades(self.core.clock.now_ms(), PAGE).await? {
             match self.apply(&stored).await {
-                Ok(()) => applied += 1,
+                Ok(is_applied) => applied += u64::from(is_applied),
                 Err(error) if error.is_server_away() => return Err(error),
                 Err(error) => {
                     let item = format!("upgrade request {} of tenant {}", stored.id, stored.terms.tenant);
@@ -169,8 +169,11 @@ impl Upgrades {
     }
 
     /// Puts the tenant on the plan, and notes that its quotas follow it, both ways. Each step is safe to repeat, so
-    /// that a run may end anywhere.
-    async fn apply(&self, stored: &StoredUpgrade) -> Answer<()> {
+    /// that a run may end anywhere. Returns false where it is applied or superseded by now.
+    async fn apply(&self, stored: &StoredUpgrade) -> Answer<bool> {
+        if self.known(stored.id).await?.applied_at_ms.is_some() {
+            return Ok(false);
+        }
         let UpgradeTerms { tenant, plan, .. } = &stored.terms;
         let actor = stored.decided_by.as_deref().unwrap_or(&stored.requested_by);
         self.policy.set_plan(tenant, plan, false, actor).await?;
@@ -186,7 +189,7 @@ impl Upgrades {
         self.core.ledger.note_plan_change(change).await?;
         self.core.ledger.note_upgraded(stored.id, now_ms).await?;
         self.plans.follow_now(Some(tenant)).await;
-        Ok(())
+        Ok(true)
     }
 }
 

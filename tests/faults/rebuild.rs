@@ -186,3 +186,28 @@ async fn the_operator_mends_from_the_command_line() {
     assert_eq!(refused.status.code(), Some(2), "it goes with --rebuild");
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_cannot_be_written_is_named_and_those_beside_it_are_mended() {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().with("gate.partitions", 1).start().await;
+    app.with_plan(json!([day_of("1000")]), json!([quota_of("900")])).await;
+    for tenant in ["a1", "b2", "c3"] {
+        app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        app.post_keyed(USAGE, tenant, pages(9).of(tenant)).await.expect(201);
+    }
+    app.drained().await;
+    let before = books(&app).await;
+    let damage = "UPDATE balances SET consumed = consumed + 3, available = available - 3; \
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$; \
+        CREATE TRIGGER refuse BEFORE UPDATE ON balances FOR EACH ROW WHEN (OLD.tenant = 'b2') EXECUTE FUNCTION refuse()";
+    as_owner(&app.database, damage).await.unwrap();
+    let done = mended(&app).await;
+    let failed: Vec<_> = done.failed.iter().map(|one| format!("{} {}", one.what, one.detail)).collect();
+    assert_eq!((failed.len(), done.balances), (1, 2), "{failed:?}");
+    assert!(failed[0].contains("tenant b2") && failed[0].contains("not this one"), "{failed:?}");
+    assert_eq!(done.differences.iter().filter(|one| one.what.contains("a1")).count(), 1, "named once");
+    as_owner(&app.database, "DROP TRIGGER refuse ON balances").await.unwrap();
+    assert_eq!(mended(&app).await.balances, 1);
+    assert_eq!(books(&app).await, before);
+    app.finish().await;
+}

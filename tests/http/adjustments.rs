@@ -10,7 +10,7 @@ use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::process::tollgate;
 
-const ADJUSTMENTS: &str = "/v1/adjustments";
+pub const ADJUSTMENTS: &str = "/v1/adjustments";
 const REPORT: &str = "/v1/reports/adjustments";
 const ENTRIES: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM') AS period, credit, debit, amount::float8 AS a, \
     class, happened_at AT TIME ZONE 'UTC' AS at FROM entries WHERE 'adjusted' IN (credit, debit) ORDER BY booked_at, amount";
@@ -36,7 +36,7 @@ async fn after_march(prices: Value) -> TestApp {
 }
 
 /// Consumed and remaining pages.
-async fn pages_left(app: &TestApp) -> [String; 2] {
+pub async fn pages_left(app: &TestApp) -> [String; 2] {
     let quota = app.quota().await;
     ["consumed", "remaining"].map(|field| quota.text(&format!("/quotas/0/{field}")).to_owned())
 }
@@ -315,7 +315,7 @@ async fn whatever_is_changed_of_adjustments_is_found_and_named() {
 }
 
 /// So many pages of the current allowance.
-fn allowance(amount: &str) -> Value {
+pub fn allowance(amount: &str) -> Value {
     let mut body = of_march(amount);
     body["effect"] = json!("allowance");
     body
@@ -338,7 +338,7 @@ async fn with_grants() -> TestApp {
 }
 
 /// What is left of each grant, by its priority.
-async fn grants_left(app: &TestApp) -> Vec<(i64, String)> {
+pub async fn grants_left(app: &TestApp) -> Vec<(i64, String)> {
     let quota = app.quota().await;
     let grants = quota.body["quotas"][0]["grants"].as_array().unwrap().clone();
     grants

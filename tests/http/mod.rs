@@ -43,6 +43,7 @@ mod leaky_bucket;
 mod light_reservations;
 mod list_files;
 mod load;
+mod lowered_allowances;
 mod made_up_keys;
 mod metrics;
 mod money_adjustments;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollgate::ledger::{Manner, VerifyOptions, verify};
 
+use super::events::{event, send};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -226,4 +227,19 @@ async fn verify_names_what_a_period_got_and_is_not_booked(#[case] tampering: &st
     let mut faults = report.checks.iter().flat_map(|check| &check.faults);
     assert!(faults.any(|fault| fault.what.contains("acme")), "{report:?}");
     app.leave_unbalanced("its grant was changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_voided_after_its_period_ended_was_given_in_it_also_where_that_is_opened_later() {
+    let app = app().await;
+    let id = granted(&app, "a", recurring("2027-01-01T00:00:00Z")).await;
+    app.move_clock("2026-05-01T00:10:00Z").await;
+    voided(&app, &id).await.expect(200);
+    // Nothing was used in April before its end: this event opens its quota.
+    send(&app, &event("late", 55, Some("2026-04-30T23:00:00Z"))).await;
+    app.drained().await;
+    let april =
+        "SELECT granted::float8 AS g, consumed::float8 AS c FROM balances WHERE period_start = '2026-04-01Z'";
+    assert_eq!(rows(&app.database, april).await, ["60 55"]);
+    app.finish().await;
 }

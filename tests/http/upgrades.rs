@@ -240,3 +240,24 @@ async fn only_another_plan_that_is_served_can_be_asked_for_and_only_of_ones_own(
     app.post(&format!("{ADMIN}/7/approve"), json!({})).await.is_problem(404, "not_found");
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_superseded_while_a_run_comes_to_it_is_not_carried_out() {
+    let app = with_plans().await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
+    let path = "/v1/tenants/other/upgrade-requests";
+    let of_other = app.post(path, json!({ "plan": "pro" })).await.expect(201).text("/id").to_owned();
+    approve(&app, &of_other, "next_period").await;
+    approve(&app, &asked(&app, "max").await, "next_period").await;
+    // The run carries out the other's first; by then another approval has superseded this one.
+    let meanwhile = "UPDATE upgrade_requests SET effective_at = effective_at - interval '1 hour' WHERE tenant = 'other'; \
+        CREATE FUNCTION supersede() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+            UPDATE upgrade_requests SET applied_at = NEW.applied_at WHERE tenant = 'acme'; RETURN NULL; \
+        END $$; \
+        CREATE TRIGGER supersede AFTER UPDATE OF applied_at ON upgrade_requests FOR EACH ROW \
+        WHEN (NEW.tenant = 'other') EXECUTE FUNCTION supersede()";
+    as_owner(&app.database, meanwhile).await.unwrap();
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!((follow(&app).await, plan(&app).await.as_str()), (1, "plan"));
+    app.finish().await;
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollgate::domain::webhook::WebhookId;
+use tollgate::ledger::Attempted;
 use tollgate::operations::Delivered;
 
 use crate::support::app::*;
@@ -188,6 +189,24 @@ async fn a_delivery_is_retried_for_a_day_with_longer_waits_under_one_id_and_can_
     assert!(received.iter().all(|one| one.id() == id && one.body() == received[0].body()));
     let audit = app.get("/v1/admin/audit?object_kind=webhook_delivery&action=replay").await.expect(200).body;
     assert_eq!(audit["data"][0]["object_id"], id);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_is_not_lost_when_the_last_attempt_ends_after_it() {
+    let app = with_quota().await;
+    let receiver = Receiver::start().await;
+    let made = webhook(&app, &receiver.url("127.0.0.1"), &ALL_EVENTS).await;
+    use_up(&app, 60).await;
+    let id = WebhookId::from_uuid(made["id"].as_str().unwrap().parse().unwrap());
+    let (ledger, now_ms) = (app.app().ledger.clone(), app.clock.now_ms());
+    let claimed = ledger.claim_delivery(id, now_ms, Duration::from_secs(60)).await.unwrap().unwrap();
+    let of_it = format!("{}/{}/replay", deliveries_of(&made), claimed.id);
+    app.post(&of_it, json!({})).await.expect(200);
+    let failed = Attempted { at_ms: now_ms, status: Some(500), error: Some("no".into()), again: None };
+    assert!(!ledger.book_attempt(&claimed, &failed).await.unwrap(), "the replay has ended its claim");
+    assert_eq!(deliveries(&app, &made).await[0]["status"], "waiting");
+    assert_eq!(deliver(&app).await, delivered(1));
     app.finish().await;
 }
 

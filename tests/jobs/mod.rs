@@ -7,6 +7,7 @@ mod claims;
 mod close;
 mod estimates;
 mod instances;
+mod late_statements;
 mod leap;
 mod notices;
 mod openings;

@@ -6,6 +6,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tollgate::ledger::{Closed, Manner, VerifyOptions, verify};
 
+use super::statements::{ISSUED, faults, in_march, run as close_and_bill};
+use crate::http::events::{event, send};
+use crate::http::statements::price;
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
@@ -91,5 +94,37 @@ async fn nothing_is_paid_where_the_quota_is_gone_and_what_is_changed_is_found_an
     app.move_clock("2026-05-02T12:00:00Z").await;
     run(&app).await;
     assert_eq!(rows(&app.database, CLOSURES).await, ["20 20", "30 0"]);
+    app.finish().await;
+}
+
+#[rstest]
+#[case::it_is_all_of_the_overage(50, "5 0", "0")]
+#[case::there_was_more(57, "12 7", "0")]
+#[case::more_than_the_next_period_includes(120, "75 50", "20")]
+#[tokio::test(flavor = "multi_thread")]
+async fn late_use_of_a_billed_period_is_billed_by_its_note_alone_and_repaid_by_no_other_period(
+    #[case] used: u32,
+    #[case] closure: &str,
+    #[case] billed: &str,
+    #[values(false, true)] is_billed_first: bool,
+) {
+    let beyond = price(json!({ "model": "per_unit", "unit": "1", "charge_on": "overage" }));
+    let app = in_march(json!([beyond])).await;
+    app.define("plans/plan", json!({ "quotas": [preserving()] })).await;
+    app.use_pages("march", 50).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    if is_billed_first {
+        close_and_bill(&app).await;
+    }
+    app.use_pages("april", used).await.expect(201);
+    send(&app, &event("late", 5, Some("2026-03-20T10:00:00Z"))).await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    close_and_bill(&app).await;
+    let closures = "SELECT overage::float8 AS o, paid_by_next::float8 AS r FROM period_closures \
+        WHERE meter = 'page' ORDER BY period_start";
+    assert_eq!(rows(&app.database, closures).await, ["0 0", closure]);
+    let april = format!("2 2026-04 {billed}");
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 0", &april, "3 1 2026-03 5"]);
+    assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }

@@ -384,6 +384,20 @@ async fn a_bill_that_is_too_large_holds_up_its_own_tenant_and_is_named() {
     assert!(issued.failed[0].1.contains("the amount of page is too large"), "{issued:?}");
     let of_other = "SELECT tenant, total::float8 AS t FROM statements";
     assert_eq!(rows(&app.database, of_other).await, ["other 5"]);
+    // March is billed by the first price after its end by which it can be, April by what holds at its own end.
+    app.move_clock("2026-04-02T12:01:00Z").await;
+    app.define("plans/plan", json!({ "prices": [per_page("9999999999999998")] })).await;
+    app.move_clock("2026-04-02T12:02:00Z").await;
+    app.define("plans/plan", json!({ "prices": [per_page("2")] })).await;
+    app.move_clock("2026-04-02T12:03:00Z").await;
+    app.define("plans/plan", json!({ "prices": [per_page("3")] })).await;
+    app.use_pages("april", 1).await.expect(201);
+    let issued = run(&app).await;
+    assert_eq!((issued.statements, issued.failed.len()), (1, 0), "{issued:?}");
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 200", "2 2026-04 3"]);
+    assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }
 

@@ -56,7 +56,26 @@ impl Ledger {
         Ok(found)
     }
 
-    /// Notes the next grant of an adjustment, and returns all of them. Where another run was faster, its note stays.
+    /// Whether an adjustment that has not begun waits for another one of the same allowance: one that has begun, or
+    /// was posted before. At once, it would find neither what that one has voided nor what it grants again.
+    pub async fn has_adjustment_before(&self, stored: &StoredAdjustment) -> Result<bool, LedgerError> {
+        let query = || {
+            adjustments::table
+                .filter(adjustments::tenant.eq(&stored.terms.tenant))
+                .filter(adjustments::meter.eq(&stored.terms.meter))
+                .filter(adjustments::effect.eq(stored.terms.effect.as_str()))
+                .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()))
+                .filter(adjustments::id.ne(stored.id.uuid()))
+                .select(Row::as_select())
+        };
+        let rows = self.load(query).await?;
+        let place = |one: &StoredAdjustment| (one.posted_at_ms, one.id.uuid());
+        let goes_first = |one: &StoredAdjustment| !one.grants.is_empty() || place(one) < place(stored);
+        Ok(self.with_grants(rows).await?.iter().any(goes_first))
+    }
+
+    /// Notes the next grant of an adjustment, and returns all of them. Where another run was faster, its note stays;
+    /// where another adjustment voids the grant, there is none.
     pub async fn note_adjustment_grant(
         &self,
         stored: &StoredAdjustment,

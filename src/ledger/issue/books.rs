@@ -1,45 +1,35 @@
-//! What statements are made of: the books of a period, and the definitions that held when it ended.
+//! What statements are made of: the books of a period, and the definitions that price it.
+
+mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::sql_types::{Array, BigInt, Binary, Jsonb, Nullable, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Binary, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use rust_decimal::Decimal;
 
+use self::terms::Terms;
 use crate::domain::amount::Amount;
-use crate::domain::civil_date::CivilDate;
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, TenantId};
-use crate::domain::money::{Currency, Money};
-use crate::domain::plan::PlanDefinition;
+use crate::domain::money::Money;
+use crate::domain::period::{Calendars, WindowKind};
 use crate::domain::rating::Used;
-use crate::domain::statement::{
-    ChargesByCurrency, Content, Document, DocumentHash, LateUse, Priced, PricedBy, price_charges,
-    price_period,
-};
-use crate::domain::tenant::TenantDefinition;
+use crate::domain::statement::{ChargesByCurrency, Content, Document, DocumentHash, LateUse};
 use crate::ledger::billing::DuePeriod;
 use crate::ledger::charges::{self, Refund, Until};
 use crate::ledger::columns::{Hash, Unsigned};
 use crate::ledger::corrections::{self, StoredCorrection, TenantPeriod};
 use crate::ledger::period_use::{self, BookedUse, late, leave_out};
 use crate::ledger::statements::parsed;
-use crate::ledger::{LedgerError, instant};
+use crate::ledger::{LedgerError, instant, open_periods};
 
 /// The last document of a tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Head {
     pub(super) number: u64,
     pub(super) hash: DocumentHash,
-}
-
-/// What periods are billed by, as their definitions held at their ends.
-struct Terms {
-    tenant: TenantDefinition,
-    plan: Option<PlanDefinition>,
-    currency: Option<Currency>,
 }
 
 /// Everything that documents are made of.
@@ -55,7 +45,10 @@ pub(super) struct Books {
     earlier: HashMap<TenantPeriod, Vec<Document>>,
     charges: HashMap<TenantId, ChargesByCurrency>,
     refunds: HashMap<TenantId, BTreeMap<GrantId, Refund>>,
-    terms: HashMap<TenantId, Result<Terms, String>>,
+    /// What prices the periods and those: as definitions held at their ends, then, where it is asked for, later.
+    terms: HashMap<TenantPeriod, Vec<Result<Terms, String>>>,
+    /// The calendars of the tenants that have corrections.
+    calendars: HashMap<TenantId, Calendars>,
     pub(super) heads: HashMap<TenantId, Head>,
 }
 
@@ -73,25 +66,46 @@ impl Books {
         let is_billed = |(tenant, start_ms): &TenantPeriod| {
             begun.get(tenant).is_some_and(|begun_at_ms| start_ms >= begun_at_ms)
         };
-        let ends: Vec<_> = due.iter().map(|due| (&due.tenant, due.period.end_ms)).collect();
-        let refunds = charges::refunds(connection, &ends).await?;
+        let period_ends: Vec<_> = due.iter().map(|due| (&due.tenant, due.period.end_ms)).collect();
+        let refunds = charges::refunds(connection, &period_ends).await?;
         let refunded = refunds.iter().flat_map(|(tenant, refunds)| {
             let billed_in = refunds.values().filter_map(|refund| refund.billed_in_ms);
             billed_in.map(|start_ms| (tenant.clone(), start_ms))
         });
         let corrected: BTreeSet<TenantPeriod> = corrected.filter(is_billed).chain(refunded).collect();
-        let starts: Vec<_> = due.iter().map(|due| (&due.tenant, due.period.start_ms)).collect();
+        let calendars =
+            open_periods::calendars(connection, corrected.iter().map(|(tenant, _)| tenant)).await?;
+        let end_of = |(tenant, start_ms): &TenantPeriod| {
+            let period = calendars.get(tenant)?.window(WindowKind::Period, *start_ms);
+            Some(((tenant.clone(), *start_ms), period.end_ms))
+        };
+        let ends = due.iter().map(|due| ((due.tenant.clone(), due.period.start_ms), due.period.end_ms));
+        let ends: Vec<_> = ends.chain(corrected.iter().filter_map(end_of)).collect();
+        let period_starts: Vec<_> = due.iter().map(|due| (&due.tenant, due.period.start_ms)).collect();
         Ok(Self {
-            charges: charges::read(connection, &starts, Until::Period).await?,
+            charges: charges::read(connection, &period_starts, Until::Period).await?,
             refunds,
             used: period_use::read(connection, &periods).await?,
             waiting_calls: tenants_with_waiting_calls(connection, due, grace_ms).await?,
             of_periods: corrections::of_periods(connection, &corrected).await?,
             earlier: statements_of(connection, &corrected).await?,
-            terms: terms(connection, due).await?,
+            terms: terms::read(connection, &ends).await?,
+            calendars,
             heads: heads(connection, due).await?,
             booked_in,
         })
+    }
+
+    /// Reads also what prices this period by later versions of its definitions. Returns whether there are any.
+    pub(super) async fn read_later(
+        &mut self,
+        connection: &mut AsyncPgConnection,
+        due: &DuePeriod,
+    ) -> Result<bool, LedgerError> {
+        let later = terms::read_later(connection, &due.tenant, due.period).await?;
+        let has_some = !later.is_empty();
+        self.terms.entry((due.tenant.clone(), due.period.start_ms)).or_default().extend(later);
+        Ok(has_some)
     }
 
     pub(super) fn waits(&self, due: &DuePeriod) -> bool {
@@ -99,94 +113,87 @@ impl Books {
         self.used.get(&key).is_some_and(|booked| booked.is_open) || self.waiting_calls.contains(&due.tenant)
     }
 
-    /// The statements of a period, unless nothing has a price or the tenant is a sandbox, and the notes that are due
-    /// with them.
+    /// The statements of a period, unless nothing has a price or the tenant is a sandbox, those of earlier periods that
+    /// were omitted, and the notes that are due with them.
     pub(super) fn documents(&self, due: &DuePeriod, grace_ms: i64) -> Result<Vec<Document>, String> {
         let key = (due.tenant.clone(), due.period.start_ms);
         let late = self.booked_in.get(&key).map(Vec::as_slice).unwrap_or_default();
         let mut used = self.used.get(&key).map(|booked| booked.used.clone()).unwrap_or_default();
         leave_out(&mut used, late, due.begun_at_ms);
         let issued_at_ms = due.period.end_ms.saturating_add(grace_ms);
-        let last = self.heads.get(&due.tenant).map_or(0, |head| head.number);
-        let mut documents = self.statements(due, &used, issued_at_ms)?;
-        for (number, document) in (last + 1..).zip(&mut documents) {
-            document.number = number;
-        }
+        let nothing = ChargesByCurrency::new();
+        let charges = self.charges.get(&due.tenant).unwrap_or(&nothing);
+        let mut documents = self.statements(due, &used, charges, issued_at_ms)?;
         let refunds = self.refunds.get(&due.tenant);
         let refunded =
             refunds.into_iter().flat_map(BTreeMap::values).filter_map(|refund| refund.billed_in_ms);
         let corrected: BTreeSet<i64> = late.iter().map(|part| part.period_start.0).chain(refunded).collect();
-        let earlier =
-            corrected.iter().filter_map(|start_ms| self.earlier.get(&(due.tenant.clone(), *start_ms)));
-        let issued: Vec<Document> = earlier.flatten().chain(&documents).cloned().collect();
+        let mut issued = Vec::new();
+        for start_ms in corrected {
+            match self.earlier.get(&(due.tenant.clone(), start_ms)) {
+                Some(earlier) => issued.extend_from_slice(earlier),
+                None => documents.extend(self.omitted(due, start_ms, issued_at_ms)?),
+            }
+        }
+        self.number(due, &mut documents);
+        issued.extend_from_slice(&documents);
         for statement in issued.iter().filter(|document| document.corrects().is_none()) {
             let is_its = |document: &&Document| document.corrects() == Some(statement.number);
             let notes: Vec<Document> = issued.iter().filter(is_its).cloned().collect();
             documents.extend(self.note(due, statement, &notes, issued_at_ms)?);
         }
-        for (number, document) in (last + 1..).zip(&mut documents) {
+        self.number(due, &mut documents);
+        Ok(documents)
+    }
+
+    /// Numbers documents after the tenant's last one.
+    fn number(&self, due: &DuePeriod, documents: &mut [Document]) {
+        let last = self.heads.get(&due.tenant).map_or(0, |head| head.number);
+        for (number, document) in (last + 1..).zip(documents) {
             document.number = number;
         }
-        Ok(documents)
+    }
+
+    /// The statements of an earlier period that had none, since its tenant was archived and had not used anything, once
+    /// something is known to have been used.
+    fn omitted(&self, due: &DuePeriod, start_ms: i64, issued_at_ms: i64) -> Result<Vec<Document>, String> {
+        let late = self.late_use(due, start_ms);
+        let is_used = late.values().any(|late| late.consumed.decimal() + late.adjusted != Decimal::ZERO);
+        let Some(calendars) = self.calendars.get(&due.tenant).filter(|_| is_used) else {
+            return Ok(Vec::new());
+        };
+        let earlier = DuePeriod {
+            period: calendars.window(WindowKind::Period, start_ms),
+            calendar: calendars.at(start_ms).clone(),
+            ..due.clone()
+        };
+        self.by_terms(&earlier, |terms| terms.omitted(&earlier, issued_at_ms))
     }
 
     fn statements(
         &self,
         due: &DuePeriod,
         used: &BTreeMap<MeterId, Used>,
+        charges: &ChargesByCurrency,
         issued_at_ms: i64,
     ) -> Result<Vec<Document>, String> {
-        let terms = self.terms.get(&due.tenant).ok_or("no version of the tenant is known")?;
-        let terms = terms.as_ref().map_err(Clone::clone)?;
-        let calendar = &due.calendar;
-        let start = calendar.date(due.period.start_ms);
-        let bills = self.bills(due, terms, used, start)?;
-        let is_idle = terms.tenant.archived && used.values().all(|used| used.consumed.is_zero());
-        let is_owed =
-            |priced: &Priced| !priced.bill.lines().is_empty() && !(is_idle && priced.charges.is_empty());
-        let document = |priced: Priced| Document {
-            tenant: due.tenant.clone(),
-            number: 0,
-            plan: terms.tenant.plan.clone(),
-            period_start_ms: due.period.start_ms,
-            period_end_ms: due.period.end_ms,
-            zone: calendar.zone.name().to_owned(),
-            start,
-            currency: priced.bill.currency(),
-            prices: priced.prices,
-            terms: priced.terms,
-            charges: priced.charges,
-            used: used.clone(),
-            unpriced: priced.unpriced,
-            total: priced.bill.total(),
-            content: Content::Statement { lines: priced.bill.lines().to_vec() },
-            issued_at_ms,
-        };
-        Ok(bills.into_iter().filter(is_owed).map(document).collect())
+        self.by_terms(due, |terms| terms.statements(due, used, charges, issued_at_ms))
     }
 
-    /// A sandbox is billed only what was sold to it before it was one.
-    fn bills(
+    /// The statements of a period by what held at its end; where it cannot be rated so, by the first later version by
+    /// which it can.
+    fn by_terms(
         &self,
         due: &DuePeriod,
-        terms: &Terms,
-        used: &BTreeMap<MeterId, Used>,
-        start: CivilDate,
-    ) -> Result<Vec<Priced>, String> {
-        let by = PricedBy {
-            tenant: &terms.tenant,
-            plan: terms.plan.as_ref(),
-            currency: terms.currency.or(terms.tenant.currency),
-            start,
+        rated: impl Fn(&Terms) -> Result<Vec<Document>, String>,
+    ) -> Result<Vec<Document>, String> {
+        let key = (due.tenant.clone(), due.period.start_ms);
+        let Some((at_end, later)) = self.terms.get(&key).and_then(|terms| terms.split_first()) else {
+            return Err("no version of the tenant is known".into());
         };
-        let nothing = ChargesByCurrency::new();
-        let charges = self.charges.get(&due.tenant).unwrap_or(&nothing);
-        let bills = if terms.tenant.sandbox {
-            charges.iter().map(|(currency, charges)| price_charges(by, *currency, charges)).collect()
-        } else {
-            price_period(by, used, charges)
-        };
-        bills.map_err(|error| error.to_string())
+        let by = |terms: &Result<Terms, String>| rated(terms.as_ref().map_err(Clone::clone)?);
+        let by_later = || later.iter().find_map(|terms| by(terms).ok().filter(|found| !found.is_empty()));
+        by(at_end).or_else(|why| by_later().ok_or(why))
     }
 
     /// The note that makes a statement the bill of all that is booked for its period by now; none where it is.
@@ -197,19 +204,8 @@ impl Books {
         notes: &[Document],
         issued_at_ms: i64,
     ) -> Result<Option<Document>, String> {
-        let key = (due.tenant.clone(), statement.period_start_ms);
-        let mut late_use: BTreeMap<MeterId, LateUse> = BTreeMap::new();
-        for part in self.of_periods.get(&key).into_iter().flatten() {
-            if part.booked_in.0 <= due.period.start_ms {
-                let sum = late_use.entry(part.meter.clone()).or_default();
-                let part_of_it = late(part);
-                sum.consumed = sum.consumed.plus(part_of_it.consumed);
-                sum.adjusted += part_of_it.adjusted;
-                sum.unused = Amount::from_decimal(part.unused).unwrap_or_default();
-            }
-        }
         let mut used = statement.used.clone();
-        for (meter, late) in late_use {
+        for (meter, late) in self.late_use(due, statement.period_start_ms) {
             let of_meter = used.entry(meter).or_default();
             *of_meter = late.added_to(*of_meter);
         }
@@ -226,49 +222,31 @@ impl Books {
         }))
     }
 
+    /// What is booked by now for an earlier period. Where a meter has no close of it, nothing of its quota was used:
+    /// all that the plan included was unused.
+    fn late_use(&self, due: &DuePeriod, start_ms: i64) -> BTreeMap<MeterId, LateUse> {
+        let key = (due.tenant.clone(), start_ms);
+        let at_end = self.terms.get(&key).and_then(|terms| terms.as_slice().first()?.as_ref().ok());
+        let mut late_use: BTreeMap<MeterId, LateUse> = BTreeMap::new();
+        for part in self.of_periods.get(&key).into_iter().flatten() {
+            if part.booked_in.0 <= due.period.start_ms {
+                let sum = late_use.entry(part.meter.clone()).or_default();
+                let part_of_it = late(part);
+                sum.consumed = sum.consumed.plus(part_of_it.consumed);
+                sum.adjusted += part_of_it.adjusted;
+                sum.unused = match at_end {
+                    Some(terms) if !part.is_closed => terms.included(&part.meter),
+                    _ => Amount::from_decimal(part.unused).unwrap_or_default(),
+                };
+            }
+        }
+        late_use
+    }
+
     fn refunded(&self, due: &DuePeriod) -> BTreeMap<GrantId, Money> {
         let refunds = self.refunds.get(&due.tenant).into_iter().flatten();
         refunds.map(|(grant, refund)| (*grant, refund.amount)).collect()
     }
-}
-
-#[derive(QueryableByName)]
-struct TermsRow {
-    #[diesel(sql_type = Text)]
-    tenant: TenantId,
-    #[diesel(sql_type = Jsonb)]
-    definition: Value,
-    #[diesel(sql_type = Nullable<Jsonb>)]
-    plan: Option<Value>,
-    #[diesel(sql_type = Nullable<Text>)]
-    currency: Option<String>,
-}
-
-impl TermsRow {
-    fn read(self) -> Result<Terms, String> {
-        let currency = self.currency.map(|code| Currency::parse(&code).map_err(|error| error.to_string()));
-        Ok(Terms {
-            tenant: definition(self.definition)?,
-            plan: self.plan.map(definition).transpose()?,
-            currency: currency.transpose()?,
-        })
-    }
-}
-
-fn definition<T: DeserializeOwned>(stored: Value) -> Result<T, String> {
-    serde_json::from_value(stored).map_err(|error| format!("a stored definition: {error}"))
-}
-
-async fn terms(
-    connection: &mut AsyncPgConnection,
-    due: &[DuePeriod],
-) -> Result<HashMap<TenantId, Result<Terms, String>>, LedgerError> {
-    let read = sql_query(include_str!("../sql/terms_at.sql"))
-        .bind::<Array<Text>, _>(due.iter().map(|due| &due.tenant).collect::<Vec<_>>())
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(due.iter().map(|due| due.period.start_ms))?)
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(due.iter().map(|due| due.period.end_ms))?);
-    let rows: Vec<TermsRow> = read.load(connection).await?;
-    Ok(rows.into_iter().map(|row| (row.tenant.clone(), row.read())).collect())
 }
 
 #[derive(QueryableByName)]

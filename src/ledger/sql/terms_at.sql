@@ -1,6 +1,6 @@
 -- The definitions of tenants and their plans as they held when a period ended; where a tenant was made after that, as
 -- they held then.
-SELECT w.tenant, t.definition, p.definition AS plan, (
+SELECT w.tenant, w.period_start, t.definition, p.definition AS plan, (
         SELECT c.currency FROM tenant_currencies c
         WHERE c.tenant = w.tenant AND c.from_at <= w.period_start
         ORDER BY c.from_at DESC
@@ -26,3 +26,4 @@ LEFT JOIN LATERAL (
     ORDER BY h.version DESC
     LIMIT 1
 ) p ON true
+ORDER BY w.tenant, w.period_start, w.period_end

@@ -34,6 +34,15 @@ pub struct Rebuilt {
     pub failed: Vec<Fault>,
 }
 
+impl Rebuilt {
+    fn add(&mut self, other: Self) {
+        self.balances += other.balances;
+        self.usage += other.usage;
+        self.differences.extend(other.differences);
+        self.failed.extend(other.failed);
+    }
+}
+
 #[derive(QueryableByName)]
 struct TenantRow {
     #[diesel(sql_type = Text)]
@@ -71,18 +80,58 @@ pub async fn rebuild(
     }
     for (partition, tenants) in by_partition {
         for some in tenants.chunks(TENANTS) {
-            let begin = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '64MB'";
-            AnsiTransactionManager::begin_transaction_sql(&mut *connection, begin).await?;
-            match mend(&mut connection, partition, some, now_ms, actor, &mut done).await {
-                Ok(()) => AnsiTransactionManager::commit_transaction(&mut *connection).await?,
-                Err(error) => {
-                    end(&mut connection).await?;
-                    return Err(error);
+            let mended = match mend(&mut connection, partition, some, now_ms, actor).await {
+                Err(error) if !error.is_transient() => {
+                    mend_one_by_one(&mut connection, partition, some, now_ms, actor).await
                 }
-            }
+                mended => mended,
+            };
+            done.add(mended?);
         }
     }
     Ok(done)
+}
+
+/// Mends these tenants of a partition each for itself: one that cannot be written holds up no other.
+async fn mend_one_by_one(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    tenants: &[String],
+    now_ms: i64,
+    actor: &str,
+) -> Result<Rebuilt, LedgerError> {
+    let mut done = Rebuilt::default();
+    for tenant in tenants {
+        match mend(connection, partition, std::slice::from_ref(tenant), now_ms, actor).await {
+            Ok(mended) => done.add(mended),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => done.failed.push(Fault::new(format!("tenant {tenant}"), error.to_string())),
+        }
+    }
+    Ok(done)
+}
+
+/// Mends these tenants of a partition in one transaction.
+async fn mend(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    tenants: &[String],
+    now_ms: i64,
+    actor: &str,
+) -> Result<Rebuilt, LedgerError> {
+    let begin = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '64MB'";
+    AnsiTransactionManager::begin_transaction_sql(connection, begin).await?;
+    let mut mended = Rebuilt::default();
+    match mend_here(connection, partition, tenants, now_ms, actor, &mut mended).await {
+        Ok(()) => {
+            AnsiTransactionManager::commit_transaction(connection).await?;
+            Ok(mended)
+        }
+        Err(error) => {
+            end(connection).await?;
+            Err(error)
+        }
+    }
 }
 
 /// Tenants of which a balance or hourly usage differs from the entries.
@@ -113,7 +162,7 @@ async fn damaged_of(
     Ok(find.load(connection).await?)
 }
 
-async fn mend(
+async fn mend_here(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     tenants: &[String],

@@ -1,0 +1,1 @@
+DROP INDEX adjustment_grants_voided_once;

@@ -1,0 +1,129 @@
+//! Statements where something comes late (use, returns, a statement itself), or where something is damaged.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::json;
+use tollgate::ledger::Manner;
+
+use super::statements::{ISSUED, faults, in_march, per_page, run};
+use crate::http::events::{event, send};
+use crate::http::statements::price;
+use crate::ledger::{as_owner, rows};
+use crate::support::app::*;
+
+const GRACE: Duration = Duration::from_secs(3600);
+
+/// Fifty pages a month, and what is used beyond them costs.
+async fn with_overage_in_march() -> TestApp {
+    let beyond = price(json!({ "model": "per_unit", "unit": "1", "charge_on": "overage" }));
+    let app = in_march(json!([beyond])).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("50").with("mode", "soft")] })).await;
+    app
+}
+
+#[rstest]
+#[case::late_use(false)]
+#[case::an_adjustment(true)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plan_included_pays_for_late_use_of_a_period_whose_quota_was_never_opened(
+    #[case] is_adjusted: bool,
+) {
+    let app = with_overage_in_march().await;
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("20").with("mode", "soft")] })).await;
+    if is_adjusted {
+        let more = json!({
+            "tenant": "acme", "meter": "page", "effect": "usage", "amount": "58", "reason": "lost",
+            "happened_at": "2026-03-20T10:00:00Z"
+        });
+        app.post_keyed("/v1/adjustments", "more", more).await.expect(201);
+    } else {
+        send(&app, &event("late", 58, Some("2026-03-20T10:00:00Z"))).await;
+    }
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    let issued = rows(&app.database, ISSUED).await;
+    assert_eq!(issued, ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 8"], "March's plan included fifty");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_returned_of_a_carried_hold_was_unused_and_pays_for_late_use() {
+    let app = with_overage_in_march().await;
+    app.use_pages("march", 30).await.expect(201);
+    app.move_clock("2026-03-31T23:30:00Z").await;
+    let held = app.held(pages("20").lasting(86_400)).await;
+    app.move_clock("2026-04-01T12:00:00Z").await;
+    run(&app).await;
+    app.release(&held).await.expect(200);
+    send(&app, &event("late", 28, Some("2026-03-20T10:00:00Z"))).await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    let issued = rows(&app.database, ISSUED).await;
+    assert_eq!(issued, ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 8"], "twenty had returned");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_period_of_an_archived_tenant_has_a_statement_and_a_note_once_use_of_it_is_known() {
+    let app = in_march(json!([per_page("1")])).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "archived": true })).await;
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    let issued = run(&app).await;
+    assert_eq!((issued.statements, issued.billed), (0, 1));
+    for (key, amount) in [("more", "5"), ("less", "-1")] {
+        let of_march = json!({
+            "tenant": "acme", "meter": "page", "effect": "usage", "amount": amount, "reason": "lost",
+            "happened_at": "2026-03-20T10:00:00Z"
+        });
+        app.post_keyed("/v1/adjustments", key, of_march).await.expect(201);
+    }
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    let issued = run(&app).await;
+    assert_eq!((issued.statements, issued.notes), (1, 1));
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 0", "2 1 2026-03 4"]);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[rstest]
+#[case::a_balance(
+    "UPDATE balances SET overage = overage - 1000 WHERE tenant = 't3'",
+    "UPDATE balances SET overage = overage + 1000 WHERE tenant = 't3'"
+)]
+#[case::a_statement(
+    "UPDATE statements SET document = '{' || document WHERE tenant = 't3'",
+    "UPDATE statements SET document = substr(document, 2) WHERE tenant = 't3'"
+)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_damaged_of_one_tenant_holds_up_its_statement_only(#[case] damage: &str, #[case] undo: &str) {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().with("gate.partitions", 1).start().await;
+    app.without_limits().await;
+    app.define("plans/plan", json!({ "prices": [per_page("1")] })).await;
+    for tenant in ["t1", "t2", "t3", "t4"] {
+        app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        app.post_keyed(USAGE, tenant, pages(2).of(tenant)).await.expect(201);
+    }
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    for tenant in ["t1", "t2", "t3", "t4"] {
+        let mut late = event(tenant, 3, Some("2026-03-20T10:00:00Z"));
+        late["data"]["tenant"] = json!(tenant);
+        send(&app, &late).await;
+    }
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    app.drained().await;
+    while app.app().operations.periods.close(Manner::default(), GRACE).await.unwrap().closed > 0 {}
+    as_owner(&app.database, &format!("SET session_replication_role = replica; {damage}")).await.unwrap();
+    let issued = app.app().operations.statements.issue(Manner::default(), GRACE).await.unwrap();
+    assert_eq!((issued.statements, issued.notes, issued.failed.len()), (4, 3, 1), "{issued:?}");
+    assert_eq!(issued.failed[0].0.as_str(), "t3");
+    as_owner(&app.database, &format!("SET session_replication_role = replica; {undo}")).await.unwrap();
+    let issued = run(&app).await;
+    assert_eq!((issued.statements, issued.notes, issued.failed.len()), (1, 1, 0), "{issued:?}");
+    app.finish().await;
+}
