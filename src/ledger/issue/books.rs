@@ -192,7 +192,9 @@ impl Books {
             return Err("no version of the tenant is known".into());
         };
         let by = |terms: &Result<Terms, String>| rated(terms.as_ref().map_err(Clone::clone)?);
-        let by_later = || later.iter().find_map(|terms| by(terms).ok().filter(|found| !found.is_empty()));
+        // A later version of a sandbox would drop the use.
+        let billed = later.iter().filter(|terms| terms.as_ref().is_ok_and(|terms| !terms.tenant.sandbox));
+        let by_later = || billed.clone().find_map(|terms| by(terms).ok().filter(|found| !found.is_empty()));
         by(at_end).or_else(|why| by_later().ok_or(why))
     }
 

@@ -24,8 +24,8 @@ use crate::domain::policy::{Dangling, Policy};
 use crate::domain::price::{Price, currency_of};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
-    CalendarChange, CurrencyChange, Expected, Generation, NewPlan, PolicyAction, PolicyChange, PolicyVersions,
-    PolicyWrite, StoredObject, StoredTenant, TenantSince,
+    CalendarChange, CurrencyChange, Expected, Generation, NewPlan, PolicyAction, PolicyChange,
+    PolicyVersions, PolicyWrite, StoredObject, StoredTenant, TenantSince,
 };
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::stored_json;
