@@ -366,8 +366,10 @@ async fn whatever_answers_are_lost_gate_and_instances_together_admit_no_more_tha
         (1..=3).map(|number| Instance::new(&world, number, counter.clone(), is_light)).collect();
     let (mut dice, mut admitted, mut now_ms) = (Dice(seed), 0, START_MS);
     for step in 0..250 {
-        // Now and then an instance is silent for longer than a share lasts.
-        now_ms += [0, 0, 0, 0, 5_000, SHARE_LASTS_MS][usize::try_from(dice.roll(6)).unwrap()] / 5;
+        // Now and then all are silent for as long as a share lasts.
+        if dice.roll(25) == 0 {
+            now_ms += SHARE_LASTS_MS;
+        }
         let instance = &mut instances[usize::try_from(dice.roll(3)).unwrap()];
         let amount = i64::try_from(1 + dice.roll(3)).unwrap();
         match dice.roll(6) {
