@@ -162,12 +162,14 @@ impl Burning {
         self.burn(overage);
     }
 
-    /// A lowered plan takes what plans gave, then the rest, each against the burn order.
+    /// A lowered plan takes what plans gave, then the rest, each against the burn order; what was paid for goes last.
     fn take(&mut self, by: BurnPlace, mut amount: Decimal) {
         self.taken.insert(by, -amount);
         let is_of_plan = |place: &&BurnPlace| self.of_plan.contains(place);
         let (of_plan, others): (Vec<_>, Vec<_>) = self.active.keys().rev().partition(is_of_plan);
-        let order: Vec<BurnPlace> = of_plan.into_iter().chain(others).copied().collect();
+        let is_paid = |place: &&BurnPlace| place.kind == GrantKind::Paid;
+        let (paid, free): (Vec<_>, Vec<_>) = others.into_iter().partition(is_paid);
+        let order: Vec<BurnPlace> = of_plan.into_iter().chain(free).chain(paid).copied().collect();
         for place in order {
             let left = self.active.entry(place).or_default();
             let part = amount.min(*left);

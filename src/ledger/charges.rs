@@ -71,9 +71,8 @@ pub(super) async fn read(
 ) -> Result<HashMap<TenantId, ChargesByCurrency>, LedgerError> {
     let tenants: Vec<_> = periods.iter().map(|(tenant, _)| *tenant).collect();
     let starts = instant::all_from_ms(periods.iter().map(|(_, start_ms)| *start_ms))?;
-    let is_asked = |tenant: &TenantId, at: &Milliseconds| {
-        until == Until::Period || periods.iter().any(|period| *period == (tenant, at.0))
-    };
+    let is_asked =
+        |tenant: &TenantId, at: &Milliseconds| until == Until::Period || periods.contains(&(tenant, at.0));
     let sales: Vec<SaleRow> = sql_query(include_str!("sql/sales_to_bill.sql"))
         .bind::<Array<Text>, _>(&tenants)
         .bind::<Array<Timestamptz>, _>(&starts)

@@ -59,6 +59,14 @@ struct Waiting {
 }
 
 impl Ledger {
+    /// Checks that nothing stands in the way of an erasure.
+    ///
+    /// Errors: [`LedgerError::Conflict`] while something under the name waits to be booked, decided or resolved.
+    pub async fn may_erase(&self, erasure: &Erasure) -> Result<(), LedgerError> {
+        let mut connection = self.connection().await?;
+        nothing_waits(&mut connection, erasure).await
+    }
+
     /// Erases a subject's name in one transaction, and audits that without the name. Nothing of the tenant's partition
     /// is booked meanwhile. Returns the name that stands in its place; none where the books do not know the subject.
     ///
@@ -87,6 +95,22 @@ impl Ledger {
     }
 }
 
+/// Checks that nothing under the subject's name waits to be booked, decided or resolved.
+async fn nothing_waits(connection: &mut AsyncPgConnection, erasure: &Erasure) -> Result<(), LedgerError> {
+    let Erasure { tenant, subject, .. } = erasure;
+    let waiting: Waiting = sql_query(include_str!("sql/waiting_names.sql"))
+        .bind::<Text, _>(tenant)
+        .bind::<Binary, _>(packed(subject))
+        .bind::<Text, _>(&subject.kind)
+        .bind::<Text, _>(&subject.id)
+        .get_result(connection)
+        .await?;
+    match waiting.waiting {
+        0 => Ok(()),
+        waiting => Err(LedgerError::Conflict(Conflict::NameWaits(number::unsigned(waiting)?))),
+    }
+}
+
 async fn erase(
     connection: &mut AsyncPgConnection,
     erasure: &Erasure,
@@ -95,17 +119,8 @@ async fn erase(
 ) -> Result<Option<SubjectId>, LedgerError> {
     let Erasure { partition, tenant, subject, hash } = erasure;
     cursors::lock(connection, &[*partition]).await?;
+    nothing_waits(connection, erasure).await?;
     let packed = packed(subject);
-    let waiting: Waiting = sql_query(include_str!("sql/waiting_names.sql"))
-        .bind::<Text, _>(tenant)
-        .bind::<Binary, _>(&packed)
-        .bind::<Text, _>(&subject.kind)
-        .bind::<Text, _>(&subject.id)
-        .get_result(connection)
-        .await?;
-    if waiting.waiting > 0 {
-        return Err(LedgerError::Conflict(Conflict::NameWaits(number::unsigned(waiting.waiting)?)));
-    }
     let find = subjects::table
         .filter(subjects::tenant.eq(tenant))
         .filter(subjects::kind.eq(&subject.kind))

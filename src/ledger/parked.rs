@@ -92,21 +92,34 @@ pub struct ParkedCounts {
     pub conflicts: u64,
 }
 
-/// Locks the calls of these reservations: they are decided one after the other, whichever instance takes them.
-pub(super) async fn lock(
+fn lock_key(id: ReservationId) -> i64 {
+    let (high, low) = id.uuid().as_u64_pair();
+    i64::from_le_bytes((high ^ low).to_le_bytes())
+}
+
+/// Locks a reservation's calls: they are decided one after the other, whichever instance takes them.
+pub(super) async fn lock(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<(), LedgerError> {
+    let lock = sql_query(include_str!("sql/lock_reservation.sql"));
+    lock.bind::<BigInt, _>(lock_key(id)).execute(connection).await?;
+    Ok(())
+}
+
+#[derive(QueryableByName)]
+struct Locked {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: ReservationId,
+}
+
+/// Locks the calls of these reservations without waiting. Returns those whose calls another transaction has locked.
+pub(super) async fn lock_free(
     connection: &mut AsyncPgConnection,
     ids: &[ReservationId],
-) -> Result<(), LedgerError> {
-    let key = |id: &ReservationId| {
-        let (high, low) = id.uuid().as_u64_pair();
-        i64::from_le_bytes((high ^ low).to_le_bytes())
-    };
-    let mut keys: Vec<i64> = ids.iter().map(key).collect();
-    // In one order everywhere, so that two transactions never wait for each other.
-    keys.sort_unstable();
-    let lock = sql_query(include_str!("sql/lock_reservations.sql"));
-    lock.bind::<Array<BigInt>, _>(keys).execute(connection).await?;
-    Ok(())
+) -> Result<Vec<ReservationId>, LedgerError> {
+    let lock = sql_query(include_str!("sql/lock_free_reservations.sql"))
+        .bind::<Array<sql_types::Uuid>, _>(ids)
+        .bind::<Array<BigInt>, _>(ids.iter().map(|id| lock_key(*id)).collect::<Vec<_>>());
+    let locked: Vec<Locked> = lock.load(connection).await?;
+    Ok(locked.into_iter().map(|row| row.id).collect())
 }
 
 pub(super) async fn known(

@@ -102,7 +102,7 @@ async fn hold_as_seen(
     id: ReservationId,
     seen: &ConflictedReservation,
 ) -> Result<(), LedgerError> {
-    super::parked::lock(connection, &[id]).await?;
+    super::parked::lock(connection, id).await?;
     reservations::hold_row(connection, id).await?;
     let now = standing(connection, id).await?;
     if now == *seen {

@@ -22,15 +22,37 @@ const TOGETHER_MAX: usize = 100;
 /// How many transactions park at once: while one is under way, calls gather for the next.
 const AT_ONCE: usize = 2;
 
+/// How many calls wait at once for a lock that another transaction has.
+const WAIT_FOR_LOCKS: usize = 2;
+
 /// Calls that are to be parked.
 pub(super) struct ParkingQueue {
     waiting: Mutex<VecDeque<Box<dyn ToPark>>>,
     turns: Semaphore,
+    turns_alone: Semaphore,
+}
+
+/// What a transaction does about a reservation that another has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Locking {
+    /// Leaves it out: nothing waits for the other one but its own call.
+    Skip,
+    /// Waits for it.
+    Wait,
+}
+
+/// The calls of a transaction.
+#[derive(Default)]
+struct Batch {
+    calls: Vec<Box<dyn ToPark>>,
+    /// Those whose reservations another transaction has locked.
+    skipped: Vec<Box<dyn ToPark>>,
 }
 
 impl Default for ParkingQueue {
     fn default() -> Self {
-        Self { waiting: Mutex::default(), turns: Semaphore::new(AT_ONCE) }
+        let (turns, turns_alone) = (Semaphore::new(AT_ONCE), Semaphore::new(WAIT_FOR_LOCKS));
+        Self { waiting: Mutex::default(), turns, turns_alone }
     }
 }
 
@@ -120,38 +142,65 @@ impl Ledger {
             let _turn = ledger.shared.to_park.turns.acquire().await;
             let batch = ledger.shared.to_park.next();
             if !batch.is_empty() {
-                ledger.park_together(batch).await;
+                ledger.park_together(batch, Locking::Skip).await;
             }
         });
         answered.await.unwrap_or_else(|_| Err(not_decided()))
     }
 
-    async fn park_together(&self, batch: Vec<Box<dyn ToPark>>) {
-        let batch = Arc::new(Mutex::new(batch));
+    async fn park_together(&self, calls: Vec<Box<dyn ToPark>>, locking: Locking) {
+        let batch = Arc::new(Mutex::new(Batch { calls, skipped: Vec::new() }));
         let deciding = batch.clone();
-        let ended =
-            self.transact_here(BEGIN_BOOKING, move |connection| park_all(connection, deciding).boxed()).await;
-        let calls = mem::take(&mut *lock(&batch));
+        let ended = self
+            .transact_here(BEGIN_BOOKING, move |connection| park_all(connection, deciding, locking).boxed())
+            .await;
+        let Batch { calls, skipped } = mem::take(&mut *lock(&batch));
+        skipped.into_iter().for_each(|call| self.park_alone(call));
         match ended {
             // One call that cannot be parked is no reason to refuse the others.
             Err(error) if calls.len() > 1 && !error.is_transient() => {
                 for call in calls {
-                    Box::pin(self.park_together(vec![call])).await;
+                    Box::pin(self.park_together(vec![call], Locking::Skip)).await;
                 }
             }
             ended => calls.into_iter().for_each(|call| call.answer(ended.clone())),
         }
     }
+
+    /// Parks a call once another transaction has left its reservation.
+    fn park_alone(&self, call: Box<dyn ToPark>) {
+        let ledger = self.clone();
+        self.shared.runtime.spawn(async move {
+            let _turn = ledger.shared.to_park.turns_alone.acquire().await;
+            ledger.park_together(vec![call], Locking::Wait).await;
+        });
+    }
 }
 
 async fn park_all(
     connection: &mut AsyncPgConnection,
-    calls: Arc<Mutex<Vec<Box<dyn ToPark>>>>,
+    batch: Arc<Mutex<Batch>>,
+    locking: Locking,
 ) -> Result<(), LedgerError> {
-    let ids: Vec<ReservationId> = lock(&calls).iter().map(|call| call.id()).collect();
-    rows::lock(connection, &ids).await?;
+    let ids: Vec<ReservationId> = lock(&batch).calls.iter().map(|call| call.id()).collect();
+    match locking {
+        Locking::Skip => {
+            let locked = rows::lock_free(connection, &ids).await?;
+            let mut batch = lock(&batch);
+            let (skipped, calls) =
+                mem::take(&mut batch.calls).into_iter().partition(|call| locked.contains(&call.id()));
+            *batch = Batch { calls, skipped };
+        }
+        Locking::Wait => {
+            for id in ids {
+                rows::lock(connection, id).await?;
+            }
+        }
+    }
+    let ids: Vec<ReservationId> = lock(&batch).calls.iter().map(|call| call.id()).collect();
     let known = known(connection, &ids).await?;
-    let decided: Vec<(ReservationId, NewParked)> = lock(&calls)
+    let decided: Vec<(ReservationId, NewParked)> = lock(&batch)
+        .calls
         .iter_mut()
         .zip(&known)
         .filter_map(|(call, known)| Some((call.id(), call.decide(known)?)))

@@ -77,14 +77,24 @@ impl Ledger {
         self.transact(BEGIN, move |connection| async move { note(connection, &change).await }.boxed()).await
     }
 
-    /// Changes that quotas have not followed yet, of one tenant or of all, the earliest first.
+    /// Changes that quotas have not followed yet, of one tenant or of all, the earliest first: those after this one
+    /// (its time in unix ms, and its id).
     pub async fn due_plan_changes(
         &self,
         tenant: Option<&TenantId>,
+        after: Option<(i64, PlanChangeId)>,
         limit: usize,
     ) -> Result<Vec<PlanChange>, LedgerError> {
+        let after = match after {
+            Some((at_ms, id)) => Some((instant::from_ms(at_ms)?, id.uuid())),
+            None => None,
+        };
         let query = || {
+            use plan_changes::{changed_at, id};
             let mut due = plan_changes::table.filter(plan_changes::applied_at.is_null()).into_boxed();
+            if let Some((at, of_id)) = after {
+                due = due.filter(changed_at.gt(at).or(changed_at.eq(at).and(id.gt(of_id))));
+            }
             if let Some(tenant) = tenant {
                 due = due.filter(plan_changes::tenant.eq(tenant));
             }

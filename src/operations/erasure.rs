@@ -36,21 +36,22 @@ impl Erasure {
     pub async fn erase(&self, tenant: &TenantId, subject: Subject, actor: &str) -> Answer<Option<SubjectId>> {
         let entry = self.core.policy.find_tenant(tenant).await?;
         let entry = entry.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))?;
-        self.policy.delete_items_of(tenant, &subject, actor).await?;
+        if subject.kind.shares_slots() {
+            return Err(OperationError::field(
+                "/kind",
+                "subjects of this kind share slots and have no name of their own",
+            ));
+        }
         let hash_of = |subject: &Subject| self.core.gate.subject_hash(tenant, subject);
         let hash = hash_of(&subject);
-        self.settle(&entry).await?;
         let whose = erasure::Erasure { partition: entry.partition, tenant: tenant.clone(), subject, hash };
-        let erased = match self.core.ledger.erase_subject(&whose, &hash_of, actor).await {
-            Err(LedgerError::Conflict(conflict @ Conflict::NameWaits(_))) => {
-                return Err(OperationError::InUse(conflict.to_string()));
-            }
-            erased => erased?,
-        };
-        // Those of a kind that shares slots count together: their slots are nobody's own.
-        if !whose.subject.kind.shares_slots() {
-            self.forget(&entry, hash, actor).await?;
-        }
+        self.settle(&entry).await?;
+        // Before the policy: a call that is refused must not lift a ban.
+        self.core.ledger.may_erase(&whose).await.map_err(in_use)?;
+        self.policy.delete_items_of(tenant, &whose.subject, actor).await?;
+        self.settle(&entry).await?;
+        let erased = self.core.ledger.erase_subject(&whose, &hash_of, actor).await.map_err(in_use)?;
+        self.forget(&entry, hash, actor).await?;
         Ok(erased)
     }
 
@@ -92,5 +93,14 @@ impl Erasure {
                 }
             }
         }
+    }
+}
+
+fn in_use(error: LedgerError) -> OperationError {
+    match error {
+        LedgerError::Conflict(conflict @ Conflict::NameWaits(_)) => {
+            OperationError::InUse(conflict.to_string())
+        }
+        error => error.into(),
     }
 }

@@ -20,7 +20,7 @@ use crate::operations::memory::Memory;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::INSTALLATION;
 
-/// How many changes a run carries out at most.
+/// How many changes are read at once.
 const PAGE: usize = 500;
 /// How many changes of a policy file are carried out before it is answered; the job does the others.
 const AT_ONCE: usize = 20;
@@ -41,20 +41,33 @@ impl PlanChanges {
     /// Has the quotas of a tenant, or of a few, follow their changes of plan. What cannot be done now is done by the
     /// job.
     pub async fn follow_now(&self, tenant: Option<&TenantId>) {
-        if let Err(error) = self.follow_some(tenant, AT_ONCE).await {
+        let followed = async {
+            let some = self.core.ledger.due_plan_changes(tenant, None, AT_ONCE).await?;
+            self.carry_out_all(&some).await
+        };
+        if let Err(error) = followed.await {
             tracing::warn!(?tenant, %error, "quotas follow a change of plan later");
         }
     }
 
     /// Has quotas follow what is left of changes of plan. Returns how many changes are done now.
     pub async fn follow(&self) -> Answer<u64> {
-        self.follow_some(None, PAGE).await
+        let (mut done, mut after) = (0, None);
+        loop {
+            // Those that wait for an earlier period's close are due again in the next run; no later one waits for them.
+            let page = self.core.ledger.due_plan_changes(None, after, PAGE).await?;
+            done += self.carry_out_all(&page).await?;
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some((last.changed_at_ms, last.id)),
+                _ => return Ok(done),
+            }
+        }
     }
 
-    async fn follow_some(&self, tenant: Option<&TenantId>, limit: usize) -> Answer<u64> {
+    async fn carry_out_all(&self, changes: &[PlanChange]) -> Answer<u64> {
         let mut done = 0;
-        for change in self.core.ledger.due_plan_changes(tenant, limit).await? {
-            match self.carry_out(&change).await {
+        for change in changes {
+            match self.carry_out(change).await {
                 Ok(is_done) => done += u64::from(is_done),
                 Err(error) if error.is_server_away() => return Err(error),
                 Err(error) => {

@@ -18,6 +18,7 @@ use super::gate_away::PATIENCE;
 use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::caller::Caller;
+use crate::support::process::from_environment;
 use crate::support::wait::wait_for;
 
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -36,32 +37,33 @@ const AT_ONCE: usize = 32;
 #[derive(Debug, Clone, Copy)]
 struct Size {
     fault: Duration,
-    rate: usize,
+    rate: u32,
 }
 
 impl Size {
     async fn of(app: &TestApp, instances: &[App]) -> Self {
-        match std::env::var("TOLLGATE_OUTAGE_SECONDS") {
-            Ok(seconds) => {
+        match from_environment("TOLLGATE_OUTAGE_SECONDS") {
+            Some(seconds) => {
                 let peak = peak(app, instances).await;
-                let (rate, seconds) = (peak / 2, seconds.parse().unwrap());
+                let rate = peak / 2;
                 println!("{peak} calls a second at the most, {rate} under the fault of {seconds} s");
                 Self { fault: Duration::from_secs(seconds), rate }
             }
-            Err(_) => Self { fault: Duration::from_secs(3), rate: 80 },
+            None => Self { fault: Duration::from_secs(3), rate: 80 },
         }
     }
 
     /// So many that the shares of both instances, at most a half of it, are used up before the fault ends.
     fn local_capacity(&self) -> usize {
-        self.rate / POLICIES.len() * self.fault.as_secs() as usize
+        let under_a_policy = u64::from(self.rate) / POLICIES.len() as u64;
+        usize::try_from(under_a_policy * self.fault.as_secs()).unwrap()
     }
 }
 
 /// Answered calls a second, each sent when an earlier one is answered.
-async fn peak(app: &TestApp, instances: &[App]) -> usize {
-    const SECONDS: u64 = 3;
-    let end = Instant::now() + Duration::from_secs(SECONDS);
+async fn peak(app: &TestApp, instances: &[App]) -> u32 {
+    const SECONDS: u32 = 3;
+    let end = Instant::now() + Duration::from_secs(SECONDS.into());
     let callers = (0..AT_ONCE).map(|number| {
         let caller = app.caller().at(instances[number % instances.len()].url());
         tokio::spawn(async move {
@@ -76,8 +78,8 @@ async fn peak(app: &TestApp, instances: &[App]) -> usize {
             answered
         })
     });
-    let answered: usize = try_join_all(callers).await.unwrap().into_iter().sum();
-    answered / SECONDS as usize
+    let answered: u32 = try_join_all(callers).await.unwrap().into_iter().sum();
+    answered / SECONDS
 }
 
 /// A way to Redis on which requests may be delayed.
@@ -230,7 +232,7 @@ async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
     let size = Size::of(&app, &instances).await;
     with_limits(&app, size.local_capacity()).await;
     let phase = Arc::new(AtomicU64::new(0));
-    let each = Duration::from_secs(1) * POLICIES.len() as u32 / size.rate as u32;
+    let each = Duration::from_secs(POLICIES.len() as u64) / size.rate;
     let loads = std::array::from_fn::<_, { POLICIES.len() }, _>(|policy| {
         let callers = [0, 1].map(|number: usize| app.caller().at(instances[number].url()));
         tokio::spawn(load(callers, policy, each, phase.clone()))

@@ -152,7 +152,10 @@ async fn an_erased_name_is_nowhere_and_what_it_used_stays_in_the_books() {
 async fn a_subject_that_holds_something_is_erased_once_that_is_resolved() {
     let app = started().await;
     let held = app.held(pages(2).by(NAME)).await;
+    let ban = json!({ "tenant": "acme", "subject": named(), "until": "2026-03-11T12:00:00Z" });
+    app.define("bans/leaves", ban).await;
     app.post(ERASURES, named()).await.is_problem(409, "in_use");
+    app.get("/v1/admin/bans/leaves?tenant=acme").await.expect(200);
     app.consume(&held, "2").await.expect(200);
     let erased = app.post(ERASURES, named()).await.expect(200);
     assert_eq!(columns_with(&app, NAME).await, [""; 0]);
@@ -189,6 +192,9 @@ async fn an_erasure_says_what_is_wrong_with_it_and_is_for_admins() {
     let wrong = app.post(ERASURES, json!({ "kind": "user", "id": "{" })).await;
     wrong.is_problem(422, "validation_failed");
     assert_eq!(wrong.text("/errors/0/pointer"), "/id");
+    let shared = app.post(ERASURES, json!({ "kind": "anonymous", "id": "203.0.113.7" })).await;
+    shared.is_problem(422, "validation_failed");
+    assert_eq!(shared.text("/errors/0/pointer"), "/kind");
     app.make_key("finance", None).await.post(ERASURES, named()).await.is_problem(403, "forbidden");
     let nobody = app.post(ERASURES, named()).await.expect(200);
     assert_eq!(nobody.body["pseudonym"], Value::Null);

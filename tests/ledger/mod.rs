@@ -5,6 +5,7 @@ pub mod events;
 mod key_filters;
 mod large_tables;
 mod migrations;
+mod parking;
 mod policy;
 mod proof;
 mod reads;

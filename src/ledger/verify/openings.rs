@@ -11,7 +11,7 @@ use crate::ledger::openings::{self, OpeningChain, OpeningChains};
 /// The openings, with the first part, and of each part the entries that its chains have kept up to them.
 pub(super) async fn check(connection: &mut AsyncPgConnection, part: &Part) -> Result<Check, LedgerError> {
     let mut check = Check::of("openings are as they were booked");
-    if part.partitions.iter().any(|partition| *partition == Partition::FIRST) {
+    if part.partitions.contains(&Partition::FIRST) {
         let mut previous = [0; 32];
         for opening in openings::all(connection).await? {
             check.checked += 1;

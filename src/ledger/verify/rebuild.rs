@@ -119,7 +119,9 @@ async fn mend(
     now_ms: i64,
     actor: &str,
 ) -> Result<Rebuilt, LedgerError> {
-    let begin = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '64MB'";
+    // Locked before the first snapshot: a month that leaves meanwhile would be missing in it.
+    let begin = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '64MB'; \
+                 LOCK TABLE entries IN ACCESS SHARE MODE";
     AnsiTransactionManager::begin_transaction_sql(connection, begin).await?;
     let mut mended = Rebuilt::default();
     match mend_here(connection, partition, tenants, now_ms, actor, &mut mended).await {

@@ -36,7 +36,10 @@ impl Calls {
         let found = match self.found(id, bound).await {
             // Policy refuses the call before it is known which meters it is about.
             Err(OperationError::NotFound(_)) => {
-                self.found_light(self.preparation.ids.light(id), bound).await.map_err(|_| refusal)?
+                match self.found_light(self.preparation.ids.light(id), bound).await {
+                    Err(OperationError::NotFound(_)) => return Err(refusal),
+                    found => found?,
+                }
             }
             found => found?,
         };

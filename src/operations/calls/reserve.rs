@@ -175,7 +175,11 @@ impl Calls {
         if entry.may_count_globally(prepared.lines.iter().map(|line| &line.meter.id)) {
             return Box::pin(self.decide_globally_first(entry, request, mode, prepared)).await;
         }
-        self.decide_in_partition(entry, request, mode, prepared, None).await
+        // Not by `decide_in_partition`: every call would move what it moves.
+        if prepared.is_light() {
+            return Box::pin(self.decide_light(entry, request, mode, prepared, None)).await;
+        }
+        self.decide_at_gate(entry, request, mode, prepared, None).await
     }
 
     /// Decides a call that limits over all tenants may count: they are asked first, and get back what is not admitted.

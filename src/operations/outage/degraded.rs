@@ -79,7 +79,7 @@ impl Outage {
             Err(Fallback::Deny) => return Err(away.into()),
             Err(_) => return self.admitted_before(prepared, now_ms, away).await,
         };
-        let _unparked = self.being_parked(&let_through);
+        let unparked = self.being_parked(&let_through);
         if let Err(full) = self.room_to_park().await {
             self.put_back(let_through);
             return Err(full);
@@ -91,7 +91,13 @@ impl Outage {
         };
         let expires_at_ms = record.head.expires_at_ms;
         let lives = lives_of(resolved, at_ms);
-        let admission = self.park_admission(prepared.id, degraded(record), lives, now_ms).await?;
+        let admission = match self.park_admission(prepared.id, degraded(record), lives, now_ms).await {
+            Ok(admission) => admission,
+            Err(error) => {
+                unparked.stays();
+                return Err(error);
+            }
+        };
         if !matches!(admission, Admission::Parked) {
             self.put_back(let_through);
         }

@@ -131,6 +131,13 @@ impl Shares {
     }
 }
 
+impl Unparked<'_> {
+    /// It is not known whether the call is parked: what it used stays held, and unreported, until the window ends.
+    pub(super) fn stays(mut self) {
+        self.used.clear();
+    }
+}
+
 impl Drop for Unparked<'_> {
     fn drop(&mut self) {
         if self.used.is_empty() {

@@ -1,7 +1,7 @@
 //! Functions of the ledger whose plans are not looked at.
 
 /// Functions of the ledger that nobody waits for in a call, by why.
-pub(super) const ELSEWHERE: [(&str, &[&str]); 5] = [
+pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
     (
         "the ledger is opened, installed or migrated",
         &[
@@ -49,6 +49,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 5] = [
         "a job works through many, page by page",
         &[
             "adjustments_to_carry_out",
+            "has_adjustment_before",
             "note_adjustment_grant",
             "note_adjusted",
             "due_upgrades",
@@ -117,7 +118,10 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 5] = [
             "give_back",
         ],
     ),
-    ("an administrator erases a name: a tenant's reservations are walked once", &["erase_subject"]),
+    (
+        "an administrator erases a name: a tenant's reservations are walked once",
+        &["erase_subject", "may_erase"],
+    ),
     (
         "one row is written, by its key, after something went wrong",
         &[

@@ -45,24 +45,26 @@ impl Terms {
         issued_at_ms: i64,
     ) -> Result<Vec<Document>, String> {
         let is_idle = self.tenant.archived && used.values().all(|used| used.consumed.is_zero());
-        let bills = self.bills(due, used, charges)?.into_iter();
-        let owed = bills.filter(|priced| !(is_idle && priced.charges.is_empty()));
-        Ok(owed.map(|priced| self.document(due, used, priced, issued_at_ms)).collect())
+        let by_use = !is_idle && !self.tenant.sandbox;
+        let bills = self.bills(due, used, charges, by_use)?.into_iter();
+        Ok(bills.map(|priced| self.document(due, used, priced, issued_at_ms)).collect())
     }
 
     /// The statements of a period in which nothing was used, to be corrected by notes.
     pub(super) fn omitted(&self, due: &DuePeriod, issued_at_ms: i64) -> Result<Vec<Document>, String> {
         let (used, charges) = (BTreeMap::new(), ChargesByCurrency::new());
-        let bills = self.bills(due, &used, &charges)?.into_iter();
+        let bills = self.bills(due, &used, &charges, !self.tenant.sandbox)?.into_iter();
         Ok(bills.map(|priced| self.document(due, &used, priced, issued_at_ms)).collect())
     }
 
-    /// What has lines. A sandbox is billed only what was sold to it before it was one.
+    /// What has lines. Without its use, a tenant is billed what was sold to it and adjusted: a sandbox what was before
+    /// it was one, an archived tenant in a period in which it used nothing.
     fn bills(
         &self,
         due: &DuePeriod,
         used: &BTreeMap<MeterId, Used>,
         charges: &ChargesByCurrency,
+        by_use: bool,
     ) -> Result<Vec<Priced>, String> {
         let by = PricedBy {
             tenant: &self.tenant,
@@ -70,10 +72,10 @@ impl Terms {
             currency: self.currency.or(self.tenant.currency),
             start: due.calendar.date(due.period.start_ms),
         };
-        let bills: Result<Vec<Priced>, _> = if self.tenant.sandbox {
-            charges.iter().map(|(currency, charges)| price_charges(by, *currency, charges)).collect()
-        } else {
+        let bills: Result<Vec<Priced>, _> = if by_use {
             price_period(by, used, charges)
+        } else {
+            charges.iter().map(|(currency, charges)| price_charges(by, *currency, charges)).collect()
         };
         let bills = bills.map_err(|error| error.to_string())?.into_iter();
         Ok(bills.filter(|priced| !priced.bill.lines().is_empty()).collect())
