@@ -72,6 +72,7 @@ for number = 1, #checks do
 end
 local within = ARGV[7] and struct.unpack('<i8', ARGV[7])
 local first = within and same_work(redis.call('GET', KEYS[#KEYS]), within, now, epoch, key_prefix(), string.sub(ARGV[7], 9))
+-- A list of another type fails here, before anything is written.
 redis.call('ZCARD', holds)
 
 -- check
