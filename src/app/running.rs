@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::installation::Servers;
@@ -27,6 +27,9 @@ use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
 use crate::writer::{FailPoints, GateOutbox, Writer, WriterOptions};
 use crate::{http, jobs};
+
+/// How long the start waits for notices of changes before it serves without them.
+const HEARS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why an instance does not start.
 #[derive(Debug, thiserror::Error)]
@@ -298,7 +301,8 @@ impl App {
         let mut app = Self::connect(settings, clock).await?;
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
-        app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
+        let (connected, hears_changes) = oneshot::channel();
+        app.spawn(follow_changes(app.operations.clone(), url, poll_every, connected, app.stopping()));
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
         app.spawn(jobs::follow_load(app.operations.clone(), settings.load.measured, app.stopping()));
         app.operations.memory.key_filters.load_key_filters().await;
@@ -324,6 +328,8 @@ impl App {
             app.spawn(jobs::write_decisions(app.operations.clone(), app.stopping()));
             app.spawn(jobs::write_violations(app.operations.clone(), app.stopping()));
             app.spawn(jobs::renew_shares(app.operations.clone(), app.stopping()));
+            // A tenant that was read before would be read again by its second call. Without notices the poll must do.
+            let _ = tokio::time::timeout(HEARS_WITHIN, hears_changes).await;
             app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
         }
         Ok(app)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
 use crate::beat::until;
@@ -19,14 +20,16 @@ const GATHER_FOR: Duration = Duration::from_millis(10);
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
 /// Applies changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own.
-/// `poll_every` is the interval of the poll.
+/// `poll_every` is the interval of the poll. `connected` is told once the first notices can arrive.
 pub async fn follow_changes(
     operations: Arc<Operations>,
     url: String,
     poll_every: Duration,
+    connected: oneshot::Sender<()>,
     stop: impl Future<Output = ()>,
 ) {
     let following = async {
+        let mut connected = Some(connected);
         let mut notices = Ledger::listen(&url);
         let mut polls = tokio::time::interval(poll_every);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -44,6 +47,10 @@ pub async fn follow_changes(
                     }
                     if is_policy {
                         seen_version = operations.refresh_policy(seen_version).await;
+                    }
+                    // The first notice says that the connection is there. Nobody may be waiting for it any more.
+                    if let Some(connected) = connected.take() {
+                        let _ = connected.send(());
                     }
                 }
                 _ = polls.tick() => {
