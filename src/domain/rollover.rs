@@ -89,6 +89,8 @@ pub enum Fate {
 pub struct Part {
     /// What becomes of it.
     pub fate: Fate,
+    /// The grant that it is of.
+    pub grant: Option<GrantId>,
     /// Its unburnt part, without the holds that are set against it.
     pub unused: Decimal,
     /// What of the open holds is set against it.
@@ -98,16 +100,6 @@ pub struct Part {
 impl ClosingQuota {
     /// The amounts that count at the period's end, in burn order, once open holds are set against what is unburnt.
     pub fn parts(&self) -> Vec<Part> {
-        self.all_parts().into_iter().map(|(_, part)| part).collect()
-    }
-
-    /// The unused part of each grant among them. What open holds take of a grant counts as burnt.
-    pub fn unused_of_grants(&self) -> Vec<(GrantId, Decimal)> {
-        self.all_parts().into_iter().filter_map(|(id, part)| Some((id?, part.unused))).collect()
-    }
-
-    /// Each part, with the grant that it is of.
-    fn all_parts(&self) -> Vec<(Option<GrantId>, Part)> {
         let base = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
         let rolled = RolledIn::burnables(self.period, &self.rolled_in);
         let grants = self.grants.iter().map(|(grant, _)| grant.clone());
@@ -121,7 +113,7 @@ impl ClosingQuota {
             };
             (burnable.place, burnable.amount, fate)
         });
-        let counts = |(grant, _): &&(Burnable, bool)| grant.ends.is_none() && grant.amount > Decimal::ZERO;
+        let counts = |(grant, _): &&(Burnable, bool)| grant.ends.is_none() && grant.amount >= Decimal::ZERO;
         let counting = self.grants.iter().filter(counts);
         let of_grants = counting.map(|(grant, goes_on)| {
             let goes_on = grant.place.id.filter(|_| *goes_on);
@@ -137,13 +129,16 @@ impl ClosingQuota {
         self.without_holds(left.collect())
     }
 
-    fn without_holds(&self, unburnt: Vec<(Option<GrantId>, Fate, Decimal)>) -> Vec<(Option<GrantId>, Part)> {
+    fn without_holds(&self, unburnt: Vec<(Option<GrantId>, Fate, Decimal)>) -> Vec<Part> {
         let all: Decimal = unburnt.iter().map(|(.., left)| *left).sum();
         let mut held = (all - self.available.max(Decimal::ZERO)).clamp(Decimal::ZERO, all.max(Decimal::ZERO));
-        let part = |(id, fate, left): (Option<GrantId>, Fate, Decimal)| {
+        let part = |(grant, fate, left): (Option<GrantId>, Fate, Decimal)| {
             let set = held.min(left);
             held -= set;
-            (id, Part { fate, unused: left - set, held: set })
+            // A grant of which nothing is left ends here.
+            let is_over = left.is_zero() && matches!(fate, Fate::GrantGoesOn(_));
+            let fate = if is_over { Fate::Lapses } else { fate };
+            Part { fate, grant, unused: left - set, held: set }
         };
         unburnt.into_iter().map(part).collect()
     }
@@ -293,6 +288,12 @@ mod tests {
         let Fate::GrantGoesOn(_) = of(true, 54).fate else { panic!("it goes on") };
         assert_eq!((of(true, 54).unused, of(false, 54).unused), (6.into(), 6.into()));
         assert_eq!(of(false, 54).fate, Fate::Lapses);
+        assert!(of(true, 54).grant.is_some() && of(true, 54).grant == of(false, 54).grant);
+        assert_eq!(
+            (of(true, 60).fate, of(true, 60).unused),
+            (Fate::Lapses, 0.into()),
+            "nothing is left of it"
+        );
     }
 
     #[rstest]

@@ -82,7 +82,8 @@ struct GrantBody {
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-10T00:00:00Z")]
     effective_at: Option<Time>,
-    /// Until when (RFC 3339): at most the end of the period in which it begins, unless it recurs.
+    /// Until when (RFC 3339). What is left of one that lasts longer than the period in which it begins goes on: it
+    /// counts in the next period once that one is closed.
     #[schema(value_type = String, format = DateTime, example = "2027-02-01T00:00:00Z")]
     expires_at: Time,
     /// `none`: once. `period`: again in each period that begins before its end; what is unburnt of it ends with each.
@@ -166,11 +167,11 @@ struct GrantAnswer {
     /// Why.
     reason: String,
     /// `scheduled`: it begins later. `active`. `ending`: it is voided, and what is unburnt is not booked yet. `voided`.
-    /// `expired`: it has ended by itself.
+    /// `expired`: it has ended by itself, also because nothing was left of it when a period was closed.
     status: String,
     /// When it was voided; null if it was not.
     voided_at: Option<String>,
-    /// What was unburnt of it when it ended before its period, once that is booked; of a recurring one all together.
+    /// What was unburnt of it when it ended inside a period, once that is booked; of a recurring one all together.
     unburnt: Option<String>,
     /// When it was made.
     created_at: String,

@@ -44,6 +44,8 @@ struct Row {
     repeats: Option<uuid::Uuid>,
     #[diesel(sql_type = Bool)]
     is_of_plan: bool,
+    #[diesel(sql_type = Bool)]
+    goes_on: bool,
     #[diesel(sql_type = Nullable<BigInt>)]
     begin_epoch: Option<i64>,
     #[diesel(sql_type = Nullable<BigInt>)]
@@ -66,6 +68,8 @@ pub(crate) struct BookedGrant {
     pub(crate) made_as: GrantId,
     /// Whether it was voided; its end may not be cut yet.
     pub(crate) is_voided: bool,
+    /// Whether what is left of it goes on after the period, unless it is cut there.
+    pub(crate) goes_on: bool,
 }
 
 impl BookedGrant {
@@ -101,7 +105,7 @@ impl Row {
             ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
         };
         let made_as = GrantId::from_uuid(self.repeats.unwrap_or(self.id));
-        let booked = BookedGrant { burnable, made_as, is_voided: self.is_voided };
+        let booked = BookedGrant { burnable, made_as, is_voided: self.is_voided, goes_on: self.goes_on };
         Ok(((self.tenant, self.meter, self.period_start.0), booked))
     }
 }
@@ -140,7 +144,7 @@ pub(crate) async fn read(
     Ok(found.into_iter().map(|(key, grants)| (key, burnables(grants))).collect())
 }
 
-/// [`read`], with whether each of them was voided.
+/// [`read`], with whether each of them was voided, and goes on.
 pub(crate) async fn read_booked(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],

@@ -19,7 +19,7 @@ use super::schema::{carried_holds, carried_returns};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, cursors, instant, journal, number};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting, RETURN_LEG};
-use crate::domain::ids::{MeterId, OutboxId, Partition, ReservationId, TenantId};
+use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::period::Window;
 use crate::domain::rollover::{RolledIn, RolloverTerms, rolling};
@@ -171,11 +171,13 @@ impl Note {
     fn posting(self, holds: &mut ReturningHolds) -> Result<Posting, LedgerError> {
         let damaged = || LedgerError::Damaged(format!("a return of the reservation {}", self.reservation_id));
         let amount = Amount::from_decimal(self.amount).map_err(|_| damaged())?;
+        let (epoch, sequence) = (number::unsigned(self.epoch)?, number::unsigned(self.sequence)?);
+        let place = OutboxId { epoch: Epoch(epoch), sequence };
         let line = u8::try_from(self.line).map_err(|_| damaged())?;
         let period = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
         // The lines before it stay as they are, and so keep their numbers.
         let mut moved = vec![Vec::new(); usize::from(line)];
-        moved.push(holds.take(period, amount));
+        moved.push(holds.take(period, place, amount));
         let line = |movements| PostedLine {
             meter: self.meter.clone(),
             movements,
@@ -259,6 +261,7 @@ impl Origin {
             rolls_as,
             returned: self.returned,
             kept: Vec::new(),
+            ended: HashMap::new(),
         }
     }
 }
@@ -289,6 +292,28 @@ impl Ledger {
             .boxed()
         })
         .await
+    }
+
+    /// Books what returned of carried holds of this quota, if anything did: what is left of its amounts is known then.
+    pub(super) async fn book_returns_of(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        meter: &MeterId,
+        now_ms: i64,
+    ) -> Result<(), LedgerError> {
+        let returned = || {
+            carried_returns::table
+                .filter(carried_returns::tenant.eq(tenant))
+                .filter(carried_returns::meter.eq(meter))
+                .select(carried_returns::line)
+                .limit(1)
+        };
+        let returned: Option<i16> = self.first(returned).await?;
+        if returned.is_some() {
+            while self.book_carried_returns(partition, now_ms).await? > 0 {}
+        }
+        Ok(())
     }
 }
 
@@ -321,10 +346,11 @@ async fn book(
     let tenants: BTreeSet<_> = notes.iter().map(|note| note.tenant.clone()).collect();
     capacities::lock_tenants(connection, tenants.iter()).await?;
     let mut parts = held_parts::read(connection, origins.values().filter_map(Origin::closed)).await?;
+    let ended = held_parts::ends(connection, &parts).await?;
     let mut holds: HashMap<PeriodKey, ReturningHolds> = HashMap::new();
     for (key, origin) in origins.into_iter().filter(|(_, origin)| !origin.waits) {
         let parts = origin.closed().and_then(|closed| parts.remove(&closed)).unwrap_or_default();
-        holds.insert(key, origin.held(parts));
+        holds.insert(key, ReturningHolds { ended: ended.clone(), ..origin.held(parts) });
     }
     let (mut postings, mut booked) = (Vec::new(), Vec::new());
     for note in notes {

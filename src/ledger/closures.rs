@@ -13,13 +13,14 @@ use rust_decimal::Decimal;
 use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::functions::interval;
-use super::grant_sales::{self, EndedGrant};
+use super::grant_sales::{self, BurntGrant, PriceLeft};
 use super::grants::QuotaPeriod;
 use super::held_parts::CarriedLeft;
 use super::quotas::PeriodKey;
 use super::rollovers::{self, Candidate, Left};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, carried_holds, cursors, instant, journal, number, open_periods,
+    BEGIN_BOOKING, Ledger, LedgerError, carried_holds, continued_grants, cursors, instant, journal, number,
+    open_periods,
 };
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
@@ -27,7 +28,7 @@ use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::close::{carry_holds, go_on, repay_overage, settle, settle_overage};
 use crate::domain::period::Window;
-use crate::domain::rollover::RolloverTerms;
+use crate::domain::rollover::{Fate, Part, RolloverTerms};
 use crate::domain::uuid_id;
 
 /// A period of a tenant's meter that has ended.
@@ -254,7 +255,7 @@ impl Ledger {
                     let (tenant, meter, _) = row.ended.key();
                     let is_it = |one: &&ClosingPeriod| one.ended.tenant == tenant && one.ended.meter == meter;
                     let was_asked = periods.iter().find(is_it).is_some_and(|one| one.ended.may_go_on);
-                    row.has_holds() && row.has_quota && !was_asked
+                    (row.has_holds() || row.ended.may_go_on) && row.has_quota && !was_asked
                 };
                 let (going_on, ready): (Vec<_>, Vec<_>) = ready.into_iter().partition(goes_on);
                 let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
@@ -279,55 +280,68 @@ async fn close(
     closing: Closing,
     closed_at_ms: impl Fn(&EndedPeriod) -> i64,
 ) -> Result<(), LedgerError> {
-    let ended = ended_sales(connection, periods, &ready, &closed_at_ms).await?;
     let candidates = ready.iter().map(|row| row.candidate(periods)).collect();
     let mut left = rollovers::prepare(connection, partition, candidates, closing.now_ms).await?;
+    let burnt = burnt_sales(connection, periods, &ready, &left, &closed_at_ms).await?;
     let closed = |row: Standing| {
         let key = row.ended.key();
         Closure::of(row, left.remove(&key), next.get(&key).copied(), &closed_at_ms)
     };
     let closures: Vec<Closure> = ready.into_iter().map(closed).collect();
     note(connection, &closures).await?;
+    let closed: Vec<_> = closures.iter().map(|one| (one.ended.key(), one.closed_at_ms)).collect();
+    continued_grants::end_with(connection, &closed).await?;
     let carried: Vec<_> = closures.iter().filter_map(|closure| closure.carried.clone()).collect();
     carried_holds::note(connection, &carried).await?;
     let postings = closures.into_iter().map(|closure| closure.posting).collect();
     journal::post_beside_outbox(connection, partition, postings).await?;
-    grant_sales::end(connection, partition, &ended).await
+    grant_sales::burn(connection, partition, &burnt).await
 }
 
-/// The sold grants that end with these periods, each with what has burnt of it. What open holds take of one counts as
-/// burnt: it was promised before the grant ended.
-async fn ended_sales(
+/// The sold grants in the books of these periods, each with what has burnt of it. What open holds take of one that ends
+/// with its period counts as burnt: it was promised before the grant ended. Of one that goes on it may return.
+async fn burnt_sales(
     connection: &mut AsyncPgConnection,
     periods: &[ClosingPeriod],
     ready: &[Standing],
+    left: &HashMap<PeriodKey, Left>,
     closed_at_ms: impl Fn(&EndedPeriod) -> i64,
-) -> Result<Vec<EndedGrant>, LedgerError> {
+) -> Result<Vec<BurntGrant>, LedgerError> {
     let keys: Vec<_> = ready.iter().map(|row| row.ended.key()).collect();
-    let mut sold = grant_sales::standing_in(connection, &keys).await?;
-    let with_sales = ready.iter().filter(|row| sold.contains_key(&row.ended.key()));
-    let candidates: Vec<Candidate> = with_sales.map(|row| row.candidate(periods)).collect();
-    let quotas = rollovers::closing(connection, &candidates).await?;
-    let mut ended = Vec::new();
-    for (candidate, quota) in candidates.iter().zip(quotas) {
-        let Candidate { tenant, meter, period, .. } = candidate;
-        let unused: HashMap<_, _> = quota.unused_of_grants().into_iter().collect();
-        let key = (tenant.clone(), meter.clone(), period.start_ms);
-        let is_it = |one: &&ClosingPeriod| one.ended.key() == key;
-        let Some(closed) = periods.iter().find(is_it) else { continue };
-        for (id, amount) in sold.remove(&key).unwrap_or_default() {
-            let Some(left) = unused.get(&id) else { continue };
-            ended.push(EndedGrant {
+    let sold = grant_sales::standing_in(connection, &keys).await?;
+    let is_folded = |row: &&Standing| {
+        let key = row.ended.key();
+        sold.contains_key(&key) && !left.contains_key(&key)
+    };
+    let candidates: Vec<_> = ready.iter().filter(is_folded).map(|row| row.candidate(periods)).collect();
+    let folded = rollovers::closing(connection, &candidates).await?;
+    let keys = candidates.iter().map(|one| (one.tenant.clone(), one.meter.clone(), one.period.start_ms));
+    let mut parts: HashMap<PeriodKey, Vec<Part>> =
+        keys.zip(folded).map(|(key, quota)| (key, quota.parts())).collect();
+    parts.extend(left.iter().map(|(key, left)| (key.clone(), left.parts.clone())));
+    let mut burnt = Vec::new();
+    for closed in periods {
+        let EndedPeriod { tenant, period, .. } = &closed.ended;
+        let key = closed.ended.key();
+        let Some(sold) = sold.get(&key) else { continue };
+        for (id, amount) in sold {
+            let is_its = |part: &&Part| part.grant == Some(*id);
+            let Some(part) = parts.get(&key).and_then(|parts| parts.iter().find(is_its)) else { continue };
+            let (unburnt, price_left) = match part.fate {
+                Fate::GrantGoesOn(_) => (part.unused + part.held, PriceLeft::IsDeferred),
+                _ => (part.unused, PriceLeft::IsForfeited),
+            };
+            burnt.push(BurntGrant {
                 tenant: tenant.clone(),
-                id,
+                id: *id,
                 period: Some(*period),
-                burnt: self::unused(amount - left),
-                ended_at_ms: closed_at_ms(&closed.ended),
-                is_voided: false,
+                burnt: unused(*amount - unburnt),
+                at_ms: closed_at_ms(&closed.ended),
+                left: price_left,
             });
         }
     }
-    Ok(ended)
+    Ok(burnt)
 }
 
 /// The periods to which open holds go: after theirs, the first that is not closed. None where the tenant's calendar

@@ -9,11 +9,12 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::Milliseconds;
-use super::grant_sales::{self, EndedGrant};
+use super::continued_grants::{self, Standing};
+use super::grant_sales::{self, BurntGrant, PriceLeft};
 use super::grants::{self as stored_grants, StoredGrant};
-use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
+use super::schema::{balances, cuts, due_cuts, grants};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number, open_periods,
     quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
@@ -21,7 +22,7 @@ use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
-use crate::domain::period::Window;
+use crate::domain::period::WindowKind;
 use crate::domain::rollover::RolledIn;
 
 /// From when on (unix ms) a voided grant's end is due: at any time.
@@ -61,14 +62,18 @@ pub(crate) async fn want(
 ) -> Result<(), LedgerError> {
     let due_at = instant::from_ms(due.due_at_ms)?;
     let (epoch, sequence) = (number::signed(due.after.epoch.0), number::signed(due.after.sequence));
-    let place = (due_cuts::due_at.eq(due_at), due_cuts::epoch.eq(epoch), due_cuts::sequence.eq(sequence));
+    let place = (
+        due_cuts::period_start.eq(instant::from_ms(of.start_ms)?),
+        due_cuts::due_at.eq(due_at),
+        due_cuts::epoch.eq(epoch),
+        due_cuts::sequence.eq(sequence),
+    );
     let values = (
         due_cuts::partition.eq(partition),
         due_cuts::tenant.eq(of.tenant),
         due_cuts::grant_id.eq(of.id.uuid()),
         due_cuts::is_end.eq(due.is_end),
         due_cuts::meter.eq(of.meter),
-        due_cuts::period_start.eq(instant::from_ms(of.start_ms)?),
         place,
     );
     diesel::insert_into(due_cuts::table)
@@ -185,8 +190,9 @@ impl Ledger {
         Ok(rows.into_iter().map(|(tenant, id)| (tenant, GrantId::from_uuid(id))).collect())
     }
 
-    /// Books what is unburnt of a grant as of its end cut: it lapses, or is voided. Raises the capacity's version.
-    /// Returns whether it was not booked before.
+    /// Books what is unburnt of a grant as of its end cut: it lapses, or is voided. Raises the capacity's version. What
+    /// returned of carried holds is booked first: it may be a part of the grant. Returns whether it was not booked
+    /// before.
     pub async fn settle_grant(
         &self,
         tenant: TenantId,
@@ -197,6 +203,7 @@ impl Ledger {
         let ended_at_ms = found.voided_at_ms.unwrap_or(found.expires_at_ms);
         self.ensure_months_of([ended_at_ms].into_iter()).await?;
         let partition = self.partition_of(&tenant).await?;
+        self.book_returns_of(partition, &tenant, &found.meter, now_ms).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move { settle(connection, partition, &tenant, id, now_ms).await }.boxed()
         })
@@ -233,7 +240,7 @@ impl Ledger {
                     .execute(connection)
                     .await?;
                 if !begun {
-                    let cancelled = EndedGrant::unbegun(&found, now_ms, true);
+                    let cancelled = BurntGrant::unbegun(&found, now_ms, true);
                     grant_sales::end_one(connection, cancelled).await?;
                 }
                 capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
@@ -251,22 +258,27 @@ impl Ledger {
         .await
     }
 
-    /// Ends a grant as of its date that was never booked, because its tenant had no such quota any more. Its period
-    /// does not wait for it then.
-    pub async fn forgo_grant(&self, stored: StoredGrant, now_ms: i64) -> Result<(), LedgerError> {
-        self.ensure_months_of([stored.expires_at_ms].into_iter()).await?;
+    /// Ends a grant that was never booked, because its tenant had no such quota any more: as of its date or of the end
+    /// of the period in which it was to begin. That period does not wait for it then.
+    pub async fn forgo_grant(
+        &self,
+        stored: StoredGrant,
+        ended_at_ms: i64,
+        now_ms: i64,
+    ) -> Result<(), LedgerError> {
+        self.ensure_months_of([ended_at_ms].into_iter()).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 capacities::lock_tenant(connection, &stored.tenant).await?;
                 let unbooked = grants::period_start.is_null().and(grants::settled_at.is_null());
-                let ended_at = instant::from_ms(stored.expires_at_ms)?;
+                let ended_at = instant::from_ms(ended_at_ms)?;
                 let forgone =
                     diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())).filter(unbooked))
                         .set(grants::settled_at.eq(Some(ended_at)))
                         .execute(connection)
                         .await?;
                 if forgone > 0 {
-                    let ended = EndedGrant::unbegun(&stored, stored.expires_at_ms, false);
+                    let ended = BurntGrant::unbegun(&stored, ended_at_ms, false);
                     grant_sales::end_one(connection, ended).await?;
                 }
                 capacities::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
@@ -278,11 +290,12 @@ impl Ledger {
 
     /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there.
     pub async fn want_end(&self, stored: StoredGrant, after: OutboxId) -> Result<(), LedgerError> {
-        let Some(start_ms) = stored.period_start_ms else { return Ok(()) };
+        let Some(begun_ms) = stored.period_start_ms else { return Ok(()) };
         let partition = self.partition_of(&stored.tenant).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 capacities::lock_tenant(connection, &stored.tenant).await?;
+                let start_ms = voided_in(connection, &stored).await?.unwrap_or(begun_ms);
                 want_end_once(connection, partition, CutOf::grant(&stored, start_ms), after).await
             }
             .boxed()
@@ -321,6 +334,20 @@ impl Ledger {
     }
 }
 
+/// The start (unix ms) of the period in which a grant is voided that goes on, whether it is open in the books or not;
+/// none where it cannot go on.
+async fn voided_in(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+) -> Result<Option<i64>, LedgerError> {
+    let Some(voided_at_ms) = stored.voided_at_ms.filter(|_| stored.goes_on) else { return Ok(None) };
+    let calendars = open_periods::calendars(connection, std::iter::once(&stored.tenant)).await?;
+    let calendars = calendars
+        .get(&stored.tenant)
+        .ok_or_else(|| LedgerError::Damaged(format!("the calendar of {}", stored.tenant)))?;
+    Ok(Some(calendars.window(WindowKind::Period, voided_at_ms).start_ms))
+}
+
 async fn settle(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -330,29 +357,36 @@ async fn settle(
 ) -> Result<bool, LedgerError> {
     capacities::lock_tenant(connection, tenant).await?;
     let Some(stored) = stored_grants::find(connection, id).await? else { return Ok(false) };
-    let (Some(start_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
+    let (Some(begun_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
+    let standing = continued_grants::standing(connection, &stored, begun_ms).await?;
+    let window = standing.period;
+    let ended_at_ms = stored.voided_at_ms.unwrap_or(stored.expires_at_ms);
+    // The close of this period brings it to the one in which it ends.
+    if stored.goes_on && ended_at_ms >= window.end_ms {
+        return Ok(false);
+    }
     // What the close of the period before brings burns as of this period's start: it has to be known first.
-    if period_before_may_go_on(connection, tenant, &stored.meter, start_ms).await?
-        || quota_changes::is_under_way(connection, &stored, start_ms).await?
+    if period_before_may_go_on(connection, tenant, &stored.meter, window.start_ms).await?
+        || quota_changes::is_under_way(connection, &stored, window.start_ms).await?
     {
         return Ok(false);
     }
-    let Some((window, unburnt)) = unburnt(connection, &stored, start_ms).await? else { return Ok(false) };
-    let (ended_at_ms, step, movements) = match stored.voided_at_ms {
-        Some(at_ms) => (at_ms, 2, void(window, unburnt)),
-        None => (stored.expires_at_ms, 3, expire(window, unburnt)),
+    let Some(unburnt) = unburnt(connection, &stored, &standing).await? else { return Ok(false) };
+    let (step, movements, left) = match stored.voided_at_ms {
+        Some(_) => (2, void(window, unburnt), PriceLeft::IsGivenBack),
+        None => (3, expire(window, unburnt), PriceLeft::IsForfeited),
     };
     let end = stored_grants::posting(&stored, window, step, ended_at_ms, movements);
     journal::post_beside_outbox(connection, partition, vec![end]).await?;
-    let ended = EndedGrant {
+    let burnt = BurntGrant {
         tenant: tenant.clone(),
         id,
         period: Some(window),
         burnt: stored.amount.saturating_sub(unburnt),
-        ended_at_ms,
-        is_voided: stored.voided_at_ms.is_some(),
+        at_ms: ended_at_ms,
+        left,
     };
-    grant_sales::end(connection, partition, &[ended]).await?;
+    grant_sales::burn(connection, partition, &[burnt]).await?;
     let ended_at = instant::from_ms(ended_at_ms)?;
     diesel::update(grants::table.find((tenant, id.uuid())))
         .set((grants::settled_at.eq(Some(ended_at)), grants::settled_amount.eq(Some(unburnt.decimal()))))
@@ -387,22 +421,15 @@ pub(crate) async fn period_before_may_go_on(
     Ok(found.may_go_on)
 }
 
-/// What is unburnt of a grant at its end cut, and its period; none while there is no such cut.
+/// What is unburnt of a grant at its end cut, in the period in which it stands; none while there is no such cut.
 async fn unburnt(
     connection: &mut AsyncPgConnection,
     stored: &StoredGrant,
-    start_ms: i64,
-) -> Result<Option<(Window, Amount)>, LedgerError> {
-    let start = instant::from_ms(start_ms)?;
-    let key = (&stored.tenant, &stored.meter, start);
-    let (end, included): (Milliseconds, Decimal) = quota_periods::table
-        .find(key)
-        .select((quota_periods::period_end, quota_periods::included))
-        .first(connection)
-        .await?;
+    &Standing { period: window, included, amount }: &Standing,
+) -> Result<Option<Amount>, LedgerError> {
+    let key = (&stored.tenant, &stored.meter, instant::from_ms(window.start_ms)?);
     let rolled_in: Option<Decimal> =
         balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
-    let window = Window { start_ms, end_ms: end.0 };
     let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
     let mut grants: Vec<Burnable> = found.into_values().flatten().collect();
     let place = burnables::place_of(stored, window);
@@ -417,9 +444,9 @@ async fn unburnt(
     let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
     let rolled = rolled_amounts::read(connection, &of_period).await?;
     grants.extend(rolled.values().flat_map(|rolled| RolledIn::burnables(window, rolled)));
-    let base = (BurnPlace::of_included((start_ms, window.end_ms)), included);
+    let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), included);
     let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
-    let left = Amount::from_decimal(stored.amount.decimal() - burnt);
+    let left = Amount::from_decimal(amount.decimal() - burnt);
     let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
-    Ok(Some((window, left.map_err(damaged)?)))
+    Ok(Some(left.map_err(damaged)?))
 }

@@ -1,8 +1,9 @@
 //! Sales of grants that have a price: it is deferred when a grant is sold, and earned as the grant burns. What is not
 //! earned when the grant ends is forfeited, or given back where it was voided.
 //!
-//! What has burnt of a grant in a period is known when the grant ends, or when its period is closed, and never changes
-//! after that. So each of these books it, once, in its own transaction.
+//! What has burnt of a grant in a period is known when the grant ends, or when the period is closed, and never changes
+//! after that. So each of these books it, once, in its own transaction. Of a grant that goes on, each close books what
+//! has burnt since the one before.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -88,26 +89,37 @@ struct Buyer {
     tenant: TenantId,
 }
 
-/// A grant that has ended.
+/// A grant that has ended, or that goes on after the close of a period.
 #[derive(Debug, Clone)]
-pub(super) struct EndedGrant {
+pub(super) struct BurntGrant {
     pub(super) tenant: TenantId,
     pub(super) id: GrantId,
-    /// The period in whose books it was; none where it never began.
+    /// The last period in whose books it was; none where it never began.
     pub(super) period: Option<Window>,
-    /// What has burnt of it there.
+    /// What has burnt of it in all.
     pub(super) burnt: Amount,
-    /// When it ended (unix ms).
-    pub(super) ended_at_ms: i64,
-    /// Whether it was voided: what is not earned is given back then.
-    pub(super) is_voided: bool,
+    /// As of when (unix ms).
+    pub(super) at_ms: i64,
+    pub(super) left: PriceLeft,
 }
 
-impl EndedGrant {
+/// What becomes of the part of a grant's price that is not earned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PriceLeft {
+    /// It stays deferred: the grant goes on.
+    IsDeferred,
+    /// It is forfeited: the grant has lapsed.
+    IsForfeited,
+    /// It is given back: the grant was voided.
+    IsGivenBack,
+}
+
+impl BurntGrant {
     /// One of which nothing has burnt, since it never began.
-    pub(super) fn unbegun(stored: &StoredGrant, ended_at_ms: i64, is_voided: bool) -> Self {
+    pub(super) fn unbegun(stored: &StoredGrant, at_ms: i64, is_voided: bool) -> Self {
         let (tenant, id) = (stored.tenant.clone(), stored.id);
-        Self { tenant, id, period: None, burnt: Amount::ZERO, ended_at_ms, is_voided }
+        let left = if is_voided { PriceLeft::IsGivenBack } else { PriceLeft::IsForfeited };
+        Self { tenant, id, period: None, burnt: Amount::ZERO, at_ms, left }
     }
 }
 
@@ -134,26 +146,26 @@ struct Open {
     burns: i64,
 }
 
-/// Books what was earned of the grants, of one partition's tenants, that were sold and have ended, and what becomes of
-/// the rest of their prices. What is booked already stays as it is.
-pub(super) async fn end(
+/// Books what was earned by now of those of these grants, of one partition's tenants, that were sold and had not ended,
+/// and what becomes of the rest of their prices. What is booked already stays as it is.
+pub(super) async fn burn(
     connection: &mut AsyncPgConnection,
     partition: Partition,
-    ended: &[EndedGrant],
+    burnt: &[BurntGrant],
 ) -> Result<(), LedgerError> {
-    if ended.is_empty() {
+    if burnt.is_empty() {
         return Ok(());
     }
     let open: Vec<Open> = sql_query(include_str!("sql/open_grant_sales.sql"))
-        .bind::<Array<Text>, _>(ended.iter().map(|one| &one.tenant).collect::<Vec<_>>())
-        .bind::<Array<Uuid>, _>(ended.iter().map(|one| one.id.uuid()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(burnt.iter().map(|one| &one.tenant).collect::<Vec<_>>())
+        .bind::<Array<Uuid>, _>(burnt.iter().map(|one| one.id.uuid()).collect::<Vec<_>>())
         .load(connection)
         .await?;
     let mut postings = Vec::new();
     for one in open {
-        let is_it = |of: &&EndedGrant| of.tenant == one.tenant && of.id.uuid() == one.grant_id;
-        let Some(of) = ended.iter().find(is_it) else { continue };
-        let outcome = one.outcome(of)?;
+        let is_it = |of: &&BurntGrant| of.tenant == one.tenant && of.id.uuid() == one.grant_id;
+        let Some(of) = burnt.iter().find(is_it) else { continue };
+        let Some(outcome) = one.outcome(of)? else { continue };
         outcome.write(connection, &one, of).await?;
         postings.push(outcome.posting);
     }
@@ -163,6 +175,7 @@ pub(super) async fn end(
 /// What becomes of a price.
 struct Outcome {
     period: Window,
+    burnt: Amount,
     recognised: Decimal,
     forfeited: Decimal,
     refunded: Option<Decimal>,
@@ -170,7 +183,8 @@ struct Outcome {
 }
 
 impl Open {
-    fn outcome(&self, of: &EndedGrant) -> Result<Outcome, LedgerError> {
+    /// None where nothing more has burnt of a grant that goes on.
+    fn outcome(&self, of: &BurntGrant) -> Result<Option<Outcome>, LedgerError> {
         let damaged =
             |what: &str| LedgerError::Damaged(format!("the {what} of the sale of {}", self.grant_id));
         let sold_in = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
@@ -179,20 +193,30 @@ impl Open {
         let amount = currency.signed_money(self.price).map_err(|_| damaged("price"))?;
         let units = Amount::from_decimal(self.amount).map_err(|_| damaged("amount"))?;
         let before = Amount::from_decimal(self.burnt).map_err(|_| damaged("burn"))?;
+        let burnt = of.burnt.saturating_sub(before);
+        if burnt.is_zero() && of.left == PriceLeft::IsDeferred {
+            return Ok(None);
+        }
         let mut deferral = Deferral::of(GrantPrice { currency, amount }, units);
         deferral.burn(before).map_err(too_large)?;
-        let earned = deferral.burn(of.burnt).map_err(too_large)?;
+        let earned = deferral.burn(burnt).map_err(too_large)?;
         let left = deferral.left();
-        let rest = if of.is_voided { refund(sold_in, left) } else { forfeit(period, left) };
+        let rest = match of.left {
+            PriceLeft::IsDeferred => Ok(None),
+            PriceLeft::IsForfeited => forfeit(period, left),
+            PriceLeft::IsGivenBack => refund(sold_in, left),
+        };
         let movements = [recognise(period, earned), rest];
         let movements = movements.into_iter().collect::<Result<Vec<_>, _>>().map_err(too_large)?;
         let step = u32::try_from(self.burns).unwrap_or_default().saturating_add(SALE_STEP + 1);
         let posted = Of { tenant: &self.tenant, grant: of.id, currency };
-        let posting =
-            posted.posting(step, of.ended_at_ms, period, movements.into_iter().flatten().collect())?;
-        let (forfeited, refunded) =
-            if of.is_voided { (Decimal::ZERO, Some(left.decimal())) } else { (left.decimal(), None) };
-        Ok(Outcome { period, recognised: earned.decimal(), forfeited, refunded, posting })
+        let posting = posted.posting(step, of.at_ms, period, movements.into_iter().flatten().collect())?;
+        let (forfeited, refunded) = match of.left {
+            PriceLeft::IsDeferred => (Decimal::ZERO, None),
+            PriceLeft::IsForfeited => (left.decimal(), None),
+            PriceLeft::IsGivenBack => (Decimal::ZERO, Some(left.decimal())),
+        };
+        Ok(Some(Outcome { period, burnt, recognised: earned.decimal(), forfeited, refunded, posting }))
     }
 }
 
@@ -201,18 +225,21 @@ impl Outcome {
         &self,
         connection: &mut AsyncPgConnection,
         open: &Open,
-        of: &EndedGrant,
+        of: &BurntGrant,
     ) -> Result<(), LedgerError> {
         let burn = (
             grant_burns::tenant.eq(&of.tenant),
             grant_burns::grant_id.eq(open.grant_id),
             grant_burns::period_start.eq(instant::from_ms(self.period.start_ms)?),
-            grant_burns::amount.eq(of.burnt.decimal()),
+            grant_burns::amount.eq(self.burnt.decimal()),
             grant_burns::recognised.eq(self.recognised),
             grant_burns::forfeited.eq(self.forfeited),
         );
         diesel::insert_into(grant_burns::table).values(burn).execute(connection).await?;
-        let refunded_at = self.refunded.map(|_| instant::from_ms(of.ended_at_ms)).transpose()?;
+        if of.left == PriceLeft::IsDeferred {
+            return Ok(());
+        }
+        let refunded_at = self.refunded.map(|_| instant::from_ms(of.at_ms)).transpose()?;
         diesel::update(grant_sales::table.find((&of.tenant, open.grant_id)))
             .set((
                 grant_sales::is_over.eq(true),
@@ -225,14 +252,14 @@ impl Outcome {
     }
 }
 
-/// [`end`] of one grant, whose partition is not known.
+/// [`burn`] of one grant that has ended, whose partition is not known.
 pub(super) async fn end_one(
     connection: &mut AsyncPgConnection,
-    ended: EndedGrant,
+    ended: BurntGrant,
 ) -> Result<(), LedgerError> {
     let partition: Partition =
         tenants::table.find(&ended.tenant).select(tenants::partition).first(connection).await?;
-    end(connection, partition, &[ended]).await
+    burn(connection, partition, &[ended]).await
 }
 
 /// Whose money moves.

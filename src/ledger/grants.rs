@@ -52,6 +52,8 @@ pub struct StoredGrant {
     pub recurrence: Recurrence,
     /// The recurring grant of which it is what a later period gets.
     pub repeats: Option<GrantId>,
+    /// Whether it was made to last longer than the period in which it begins: what is left of it goes on then.
+    pub goes_on: bool,
     /// Why, for people.
     pub reason: String,
     /// The hash of what was asked for.
@@ -144,6 +146,7 @@ pub(crate) struct Row {
     repeats: Option<uuid::Uuid>,
     paid_amount: Option<Decimal>,
     currency: Option<String>,
+    goes_on: bool,
 }
 
 impl Row {
@@ -167,6 +170,7 @@ impl Row {
             expires_at_ms: self.expires_at,
             recurrence: Recurrence::from_word(&self.recurrence).ok_or_else(|| damaged("recurrence"))?,
             repeats: self.repeats.map(GrantId::from_uuid),
+            goes_on: self.goes_on,
             reason: self.reason,
             fingerprint: self.fingerprint,
             created_at_ms: self.created_at,
@@ -326,6 +330,7 @@ async fn create(
         expires_at_ms: terms.expires_at_ms,
         recurrence: terms.recurrence,
         repeats: None,
+        goes_on: terms.recurrence == Recurrence::None && terms.expires_at_ms > new.period.period_ms.1,
         reason: terms.reason.clone(),
         fingerprint: terms.fingerprint(),
         created_at_ms: new.now_ms,
@@ -418,7 +423,7 @@ async fn book(
     let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after };
     let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after };
     cuts::want(connection, partition, CutOf::grant(stored, start_ms), begin).await?;
-    if stored.expires_at_ms < window.end_ms {
+    if stored.expires_at_ms < window.end_ms || stored.goes_on {
         cuts::want(connection, partition, CutOf::grant(stored, start_ms), end).await?;
     }
     Ok(start_ms)
@@ -465,6 +470,7 @@ pub(crate) async fn insert(
         grants::expires_at.eq(instant::from_ms(stored.expires_at_ms)?),
         grants::recurrence.eq(stored.recurrence.as_str()),
         grants::repeats.eq(stored.repeats.map(GrantId::uuid)),
+        grants::goes_on.eq(stored.goes_on),
         grants::reason.eq(&stored.reason),
         grants::fingerprint.eq(&stored.fingerprint),
         grants::created_at.eq(instant::from_ms(stored.created_at_ms)?),

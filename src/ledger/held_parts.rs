@@ -10,14 +10,15 @@ use rust_decimal::Decimal;
 
 use super::carried_holds::Carried;
 use super::columns::Milliseconds;
+use super::continued_grants::{self, Continuing};
 use super::quotas::PeriodKey;
 use super::rolled_amounts::{self, Arriving};
 use super::rollovers::Left;
-use super::schema::held_parts;
-use super::{LedgerError, instant};
+use super::schema::{cuts, held_parts};
+use super::{LedgerError, instant, number};
 use crate::domain::amount::Amount;
 use crate::domain::grant::GrantId;
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::close::return_carried;
 use crate::domain::period::Window;
@@ -62,7 +63,7 @@ pub(super) enum HeldFate {
     Rolls,
     /// It goes on with an amount that came over before, as that stands in the next period.
     GoesOn(RolledIn),
-    /// It goes on with a grant.
+    /// It goes on with a grant, unless that has ended before.
     Grant(GrantId),
 }
 
@@ -112,24 +113,27 @@ pub(super) struct ReturningHolds {
     pub(super) returned: Decimal,
     /// What is available again, and with what.
     pub(super) kept: Vec<HeldPart>,
+    /// Where those of the grants have ended that have.
+    pub(super) ended: HashMap<GrantId, OutboxId>,
 }
 
 impl ReturningHolds {
     /// What returns next: first what is charged to the new period, then what was set against its amounts, the one that
     /// burns last first. It is available again as far as its amount would have gone on, had it been unused at the
-    /// close.
-    pub(super) fn take(&mut self, period: Window, amount: Amount) -> Vec<Movement> {
+    /// close; with a grant if that counted at this place of the outbox.
+    pub(super) fn take(&mut self, period: Window, place: OutboxId, amount: Amount) -> Vec<Movement> {
         let zero = Decimal::ZERO;
         let owed = (self.charged - self.returned).max(zero);
         let (from, to) = (self.returned - self.charged, self.returned + amount.decimal() - self.charged);
         self.returned += amount.decimal();
-        let (mut place, mut rolled, mut kept) = (zero, zero, zero);
+        let (mut passed, mut rolled, mut kept) = (zero, zero, zero);
         for part in self.parts.iter().rev() {
-            let within = |returned: Decimal| (returned - place).clamp(zero, part.held.max(zero));
+            let within = |returned: Decimal| (returned - passed).clamp(zero, part.held.max(zero));
             let (was, is) = (within(from), within(to));
-            place += part.held;
+            passed += part.held;
             let more = match part.fate {
                 HeldFate::Lapses => zero,
+                HeldFate::Grant(id) if self.ended.get(&id).is_some_and(|end| *end < place) => zero,
                 HeldFate::Rolls => {
                     let before = self.unused + rolled;
                     self.terms.kept(before + is) - self.terms.kept(before + was)
@@ -160,6 +164,24 @@ impl ReturningHolds {
             (!part.held.is_zero()).then_some(arriving)
         };
         self.kept.iter().filter_map(arriving).collect()
+    }
+
+    /// What has come to grants that go on in that period.
+    fn continued(&self, (tenant, meter, start_ms): &PeriodKey) -> Vec<Continuing> {
+        let continuing = |part: &HeldPart| {
+            let HeldFate::Grant(grant) = part.fate else { return None };
+            let (tenant, meter, rolled) = (tenant.clone(), meter.clone(), Decimal::ZERO);
+            let amount = part.held;
+            (!amount.is_zero()).then_some(Continuing {
+                tenant,
+                meter,
+                start_ms: *start_ms,
+                grant,
+                amount,
+                rolled,
+            })
+        };
+        self.kept.iter().filter_map(continuing).collect()
     }
 }
 
@@ -260,13 +282,43 @@ pub(super) async fn read(
     Ok(found)
 }
 
+/// Where those of these grants have ended that have.
+pub(super) async fn ends(
+    connection: &mut AsyncPgConnection,
+    parts: &HashMap<PeriodKey, Vec<HeldPart>>,
+) -> Result<HashMap<GrantId, OutboxId>, LedgerError> {
+    let of_grant = |part: &HeldPart| match part.fate {
+        HeldFate::Grant(id) => Some(id.uuid()),
+        _ => None,
+    };
+    let ids: Vec<uuid::Uuid> = parts.values().flatten().filter_map(of_grant).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows: Vec<(uuid::Uuid, i64, i64)> = cuts::table
+        .filter(cuts::tenant.eq_any(parts.keys().map(|(tenant, ..)| tenant)))
+        .filter(cuts::grant_id.eq_any(ids))
+        .filter(cuts::is_end)
+        .select((cuts::grant_id, cuts::epoch, cuts::sequence))
+        .load(connection)
+        .await?;
+    let end = |(id, epoch, sequence)| {
+        let place =
+            OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? };
+        Ok::<_, LedgerError>((GrantId::from_uuid(id), place))
+    };
+    rows.into_iter().map(end).collect()
+}
+
 /// Adds what is available again to the amounts with which it goes on, so that it burns and goes on with them.
 pub(super) async fn give_back(
     connection: &mut AsyncPgConnection,
     holds: &HashMap<PeriodKey, ReturningHolds>,
 ) -> Result<(), LedgerError> {
     let arrived: Vec<Arriving> = holds.iter().flat_map(|(key, holds)| holds.arrived(key)).collect();
-    rolled_amounts::add(connection, &arrived).await
+    rolled_amounts::add(connection, &arrived).await?;
+    let continued: Vec<Continuing> = holds.iter().flat_map(|(key, holds)| holds.continued(key)).collect();
+    continued_grants::add(connection, &continued).await
 }
 
 #[cfg(test)]
@@ -290,7 +342,12 @@ mod tests {
             rolls_as: None,
             returned: Decimal::ZERO,
             kept: Vec::new(),
+            ended: HashMap::new(),
         }
+    }
+
+    fn at(sequence: u64) -> OutboxId {
+        OutboxId { epoch: Epoch(1), sequence }
     }
 
     /// Five were set against what came over, fifteen against the included amount, and the rest against a grant.
@@ -302,7 +359,7 @@ mod tests {
     fn returns(mut holds: ReturningHolds, parts: &[u64]) -> Vec<(i64, i64)> {
         let take = |part: &u64| {
             let mut accounts = Accounts::default();
-            let movements = holds.take(PERIOD, Amount::from_integer(*part));
+            let movements = holds.take(PERIOD, at(1), Amount::from_integer(*part));
             movements.iter().for_each(|movement| movement.apply(&mut accounts));
             let of = |account: Account| i64::try_from(accounts[account.index()]).unwrap();
             assert_eq!(-of(Account::Reserved), i64::try_from(*part).unwrap());
@@ -345,9 +402,29 @@ mod tests {
             "four of what was unused were granted at the close"
         );
         let mut all = of(0);
-        all.take(PERIOD, Amount::from_integer(23));
+        all.take(PERIOD, at(1), Amount::from_integer(23));
         let kept: Decimal = all.kept.iter().map(|part| part.held).sum();
         assert_eq!(kept, Decimal::from(11));
         assert!(all.kept.contains(&part(3, HeldFate::GoesOn(older))), "{:?}", all.kept);
+    }
+
+    #[test]
+    fn what_returns_of_a_grant_is_its_own_until_it_has_ended_and_lapses_then() {
+        let grant = GrantId::from_uuid(uuid::Uuid::from_u128(7));
+        let mut holds = holds(0, 0, vec![part(5, HeldFate::Grant(grant)), part(5, HeldFate::Lapses)]);
+        holds.charged = Decimal::ZERO;
+        holds.ended = HashMap::from([(grant, at(8))]);
+        let mut take = |sequence, amount: u64| {
+            let mut accounts = Accounts::default();
+            let movements = holds.take(PERIOD, at(sequence), Amount::from_integer(amount));
+            movements.iter().for_each(|movement| movement.apply(&mut accounts));
+            [Account::Available, Account::Lapsed].map(|account| accounts[account.index()])
+        };
+        assert_eq!(take(7, 8), [3, 5].map(Decimal::from), "what burns last returns first");
+        assert_eq!(take(9, 2), [0, 2].map(Decimal::from), "the grant has ended");
+        let key = (TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap(), 0);
+        let continued = holds.continued(&key);
+        let came = continued.iter().map(|one| (one.grant, one.amount, one.rolled)).collect::<Vec<_>>();
+        assert_eq!(came, [(grant, Decimal::from(3), Decimal::ZERO)]);
     }
 }

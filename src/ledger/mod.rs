@@ -21,6 +21,7 @@ mod closures;
 #[allow(unreachable_pub, reason = "rows that are public name them in traits of Diesel's")]
 mod columns;
 mod connection;
+mod continued_grants;
 pub(crate) mod corrections;
 mod currencies;
 pub mod cursors;

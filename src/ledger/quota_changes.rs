@@ -200,6 +200,7 @@ impl Ledger {
     pub async fn settle_lowered(&self, change: QuotaChange, now_ms: i64) -> Result<bool, LedgerError> {
         self.ensure_months_of([change.asked_at_ms].into_iter()).await?;
         let partition = self.partition_of(&change.tenant).await?;
+        self.book_returns_of(partition, &change.tenant, &change.meter, now_ms).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move { settle(connection, partition, &change, now_ms).await }.boxed()
         })

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::columns::Milliseconds;
 use super::cuts::{self, CutOf, DueCut, Voided};
-use super::grant_sales::{self, EndedGrant, SoldIn};
+use super::grant_sales::{self, BurntGrant, SoldIn};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::quotas::Opening;
 use super::schema::{grants, period_closures, quota_periods, tenants};
@@ -134,6 +134,7 @@ fn repeat(recurring: &StoredGrant, period: Window) -> StoredGrant {
         period_start_ms: Some(period.start_ms),
         recurrence: Recurrence::None,
         repeats: Some(recurring.id),
+        goes_on: false,
         voided_at_ms: None,
         settled_at_ms: None,
         settled_amount: None,
@@ -192,7 +193,7 @@ pub(super) async fn void(
         .execute(connection)
         .await?;
     if found.period_start_ms.is_none() {
-        grant_sales::end_one(connection, EndedGrant::unbegun(&found, now_ms, true)).await?;
+        grant_sales::end_one(connection, BurntGrant::unbegun(&found, now_ms, true)).await?;
     }
     capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
     let detail = json!({ "tenant": found.tenant, "meter": found.meter });

@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::quotas::PeriodKey;
-use super::{LedgerError, instant};
+use super::{LedgerError, continued_grants, instant};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledIn;
@@ -46,8 +46,8 @@ struct Row {
     rolled: Decimal,
 }
 
-/// What came over into these periods, the amount that ends first before the others. What has no row of its own was
-/// booked by versions that let nothing go on for more than one period: it ends with its period.
+/// What came over into these periods beside grants that go on, the amount that ends first before the others. What has
+/// no row of its own was booked by versions that let nothing go on for more than one period: it ends with its period.
 pub(crate) async fn read(
     connection: &mut AsyncPgConnection,
     periods: &[RolledInto<'_>],
@@ -68,12 +68,21 @@ pub(crate) async fn read(
         let rolled_in = RolledIn { amount: row.amount, ends_at_ms: row.ends_at.0, periods_left };
         found.entry(key).or_default().push(rolled_in);
     }
-    for (tenant, meter, period, rolled_in) in with_some {
-        let key = ((*tenant).clone(), (*meter).clone(), period.start_ms);
-        let amount = *rolled_in - booked.get(&key).copied().unwrap_or_default();
+    let mut without_row: Vec<_> = with_some
+        .into_iter()
+        .map(|(tenant, meter, period, rolled_in)| {
+            let key = ((*tenant).clone(), (*meter).clone(), period.start_ms);
+            let amount = *rolled_in - booked.get(&key).copied().unwrap_or_default();
+            (key, period.end_ms, amount)
+        })
+        .collect();
+    without_row.retain(|(.., amount)| *amount > Decimal::ZERO);
+    let keys: Vec<PeriodKey> = without_row.iter().map(|(key, ..)| key.clone()).collect();
+    let with_grants = continued_grants::rolled_into(connection, &keys).await?;
+    for (key, ends_at_ms, amount) in without_row {
+        let amount = amount - with_grants.get(&key).copied().unwrap_or_default();
         if amount > Decimal::ZERO {
-            let whole = RolledIn { amount, ends_at_ms: period.end_ms, periods_left: 0 };
-            found.entry(key).or_default().insert(0, whole);
+            found.entry(key).or_default().insert(0, RolledIn { amount, ends_at_ms, periods_left: 0 });
         }
     }
     Ok(found)

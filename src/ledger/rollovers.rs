@@ -8,6 +8,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
+use super::continued_grants::{self, Continuing};
 use super::grants::QuotaPeriod;
 use super::quotas::{self, Opening, PeriodKey};
 use super::rolled_amounts::{self, Arriving};
@@ -86,17 +87,20 @@ pub(super) async fn prepare(
     candidates.retain(gets_some);
     let next = next_periods(connection, &candidates).await?;
     let quotas = closing(connection, &candidates).await?;
-    let (mut left, mut raised, mut arriving) = (HashMap::new(), Vec::new(), Vec::new());
+    let (mut left, mut raised) = (HashMap::new(), Vec::new());
+    let (mut arriving, mut continuing) = (Vec::new(), Vec::new());
     for (candidate, quota) in candidates.iter().zip(quotas) {
         let next = next.get(&(candidate.tenant.clone(), candidate.meter.clone())).copied();
         let of_it = candidate.left(quota.parts(), next);
         arriving.extend(candidate.arriving(&of_it));
+        continuing.extend(candidate.continuing(&of_it));
         if !of_it.rolled.is_zero() || !of_it.added.is_zero() || candidate.goes_on_anyway() {
             raised.push((&candidate.tenant, &candidate.meter));
         }
         left.insert((candidate.tenant.clone(), candidate.meter.clone(), candidate.period.start_ms), of_it);
     }
     rolled_amounts::add(connection, &arriving).await?;
+    continued_grants::add(connection, &continuing).await?;
     capacities::raise_all_versions(connection, &raised, now_ms).await?;
     Ok(left)
 }
@@ -170,6 +174,24 @@ impl Candidate {
         let new = arriving(left.rolls_as, left.rolls_as.amount - left.added.decimal());
         goes_on.chain([new]).filter(|one| !one.rolled_in.amount.is_zero()).collect()
     }
+
+    /// What goes on into the next period, grant by grant. One that only open holds have left has a row too: what
+    /// returns of them comes to it.
+    fn continuing(&self, left: &Left) -> Vec<Continuing> {
+        let Some(next) = left.next else { return Vec::new() };
+        let continuing = |part: &Part| match part.fate {
+            Fate::GrantGoesOn(grant) => Some(Continuing {
+                tenant: self.tenant.clone(),
+                meter: self.meter.clone(),
+                start_ms: next.start_ms,
+                grant,
+                amount: part.unused,
+                rolled: part.unused,
+            }),
+            _ => None,
+        };
+        left.parts.iter().filter_map(continuing).collect()
+    }
 }
 
 /// Takes from the overage that next periods pay for what came late for earlier periods that are billed: the notes to
@@ -212,7 +234,7 @@ pub(super) async fn closing(
     }
     let periods: Vec<_> =
         candidates.iter().map(|candidate| (&candidate.tenant, &candidate.meter, candidate.period)).collect();
-    let mut grants = burnables::read(connection, &periods).await?;
+    let mut grants = burnables::read_booked(connection, &periods).await?;
     let rolled: Vec<_> = candidates
         .iter()
         .map(|candidate| (&candidate.tenant, &candidate.meter, candidate.period, candidate.rolled_in))
@@ -226,7 +248,7 @@ pub(super) async fn closing(
             included: candidate.included,
             terms: candidate.terms,
             rolled_in: rolled.remove(&key).unwrap_or_default(),
-            grants: grants.into_iter().map(|grant| (grant, false)).collect(),
+            grants: grants.into_iter().map(|grant| (grant.burnable, grant.goes_on)).collect(),
             consumed: candidate.consumed,
             available: candidate.available,
         }

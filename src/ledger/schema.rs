@@ -173,6 +173,17 @@ diesel::table! {
 }
 
 diesel::table! {
+    continued_grants (tenant, meter, period_start, grant_id) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        grant_id -> Uuid,
+        amount -> Numeric,
+        rolled -> Numeric,
+    }
+}
+
+diesel::table! {
     corrections (tenant, booked_in, meter, period_start) {
         tenant -> Text,
         meter -> Text,
@@ -396,6 +407,7 @@ diesel::table! {
         repeats -> Nullable<Uuid>,
         paid_amount -> Nullable<Numeric>,
         currency -> Nullable<Text>,
+        goes_on -> Bool,
     }
 }
 

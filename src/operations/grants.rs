@@ -102,7 +102,10 @@ impl GrantVerbs {
         let voided = self.core.ledger.void_grant(id, now_ms, actor).await?;
         let (stored, replayed) = match voided {
             Voided::Missing => return Err(OperationError::NotFound("there is no such grant".into())),
-            Voided::Expired(stored) => return Err(OperationError::GrantEnded(stored.expires_at_ms)),
+            Voided::Expired(stored) => {
+                let ended_at_ms = stored.settled_at_ms.unwrap_or(stored.expires_at_ms);
+                return Err(OperationError::GrantEnded(ended_at_ms.min(stored.expires_at_ms)));
+            }
             Voided::Cancelled(stored) | Voided::Ending(stored) => (stored, false),
             Voided::Before(stored) => (stored, true),
         };
@@ -224,6 +227,7 @@ impl GrantVerbs {
         let state = match stored {
             _ if stored.voided_at_ms.is_some() && is_ending => GrantState::Ending,
             _ if stored.voided_at_ms.is_some() => GrantState::Voided,
+            _ if stored.settled_at_ms.is_some() => GrantState::Expired,
             _ if now_ms < stored.effective_at_ms => GrantState::Scheduled,
             _ if now_ms < stored.expires_at_ms => GrantState::Active,
             _ => GrantState::Expired,
@@ -253,15 +257,6 @@ fn check(
     let open_start_ms = entry.calendars.windows(now_ms).period.start_ms;
     if effective_at_ms < open_start_ms {
         fault("/effective_at", format!("must not be before the open period, {}", rfc3339(open_start_ms)));
-    }
-    let end_ms = period.period_ms.1;
-    let goes_on = terms.recurrence == Recurrence::None && terms.expires_at_ms > end_ms;
-    if effective_at_ms >= open_start_ms && goes_on {
-        let message = format!(
-            "must not be after {}, the end of the period in which it begins: a grant that goes on is not served yet",
-            rfc3339(end_ms)
-        );
-        fault("/expires_at", message);
     }
     if terms.expires_at_ms <= effective_at_ms.max(now_ms) {
         fault("/expires_at", "must be later than now and than `effective_at`".into());

@@ -5,6 +5,8 @@ mod billed_trace;
 mod carried;
 mod claims;
 mod close;
+mod continued_at_random;
+mod continued_grants;
 mod estimates;
 mod instances;
 mod late_statements;

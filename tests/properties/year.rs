@@ -35,6 +35,8 @@ const LOWERED: &str = "small";
 const ENTRIES: &str = "SELECT count(*), tenant, meter, period_start AT TIME ZONE 'UTC' AS period, credit, debit, \
     amount::float8 AS amount, class, carried, late, excess, happened_at AT TIME ZONE 'UTC' AS at FROM entries \
     GROUP BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
+const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS period, g.created_at AT TIME ZONE 'UTC' AS made, \
+    c.amount::float8 AS amount, c.rolled::float8 AS rolled FROM continued_grants c JOIN grants g ON g.id = c.grant_id ORDER BY 1, 2, 3";
 const STATEMENTS: &str = "SELECT tenant, number, document FROM statements ORDER BY 1, 2";
 
 /// How long the simulation is, and how much happens in it.
@@ -60,10 +62,20 @@ struct Day {
     hold: Option<(u32, Option<u32>)>,
     /// Pages of an event, and how many days ago they were used.
     late: Option<(u32, i64)>,
-    /// A grant until the period ends, and its priority.
-    grant: Option<(u32, u8)>,
+    grant: Option<Grant>,
     voids: bool,
     plan: Option<&'static str>,
+}
+
+/// A grant of so many pages until a period ends.
+#[derive(Debug, Clone)]
+struct Grant {
+    pages: u32,
+    priority: u8,
+    /// How many periods after the open one that is.
+    periods: i64,
+    /// What it costs, in euros.
+    price: Option<u32>,
 }
 
 /// What happens, by day and tenant.
@@ -73,7 +85,10 @@ fn day(random: &mut StdRng, uses: usize) -> Day {
     let mut pages = |most: u32| random.random_range(1..=most);
     let (held, used) = (pages(20), pages(25) - 1);
     let late = (pages(9), i64::from(pages(20)));
-    let grant = (pages(60), u8::try_from(40 + pages(20)).unwrap());
+    let (amount, priority) = (pages(60), u8::try_from(40 + pages(20)).unwrap());
+    let periods = i64::from(pages(8)).saturating_sub(4).max(0);
+    let price = Some(pages(90)).filter(|price| price % 2 == 0);
+    let grant = Grant { pages: amount, priority, periods, price };
     let uses = (0..uses).map(|_| pages(3)).collect();
     let mut happens = |probability: f64| random.random_bool(probability);
     Day {
@@ -95,12 +110,25 @@ fn year(random: &mut StdRng, size: &Size) -> Year {
             last.plan = Some(LOWERED);
         }
     }
+    // A grant of one period and one of three are so large that something is left of them at each end.
+    for (of, periods) in [(0, 0), (1, 2)] {
+        year.iter_mut().for_each(|day| day[of].voids = false);
+        year[9][of].grant = Some(Grant { pages: 2_000, priority: 60, periods, price: None });
+    }
     year
 }
 
 fn noon(first: Date, day: i64) -> Timestamp {
     let noon = first.checked_add(day.days()).unwrap().at(12, 0, 0, 0);
     noon.in_tz("UTC").unwrap().timestamp()
+}
+
+/// The end of a later period: so many after the one that ends at `end`.
+fn later_end(end: &str, (zone, anchor_day): (&str, u8), periods: i64) -> String {
+    let end: Timestamp = end.parse().unwrap();
+    let month = end.in_tz(zone).unwrap().date().first_of_month().checked_add(periods.months()).unwrap();
+    let day = i8::try_from(anchor_day).unwrap().min(month.days_in_month());
+    month.with().day(day).build().unwrap().in_tz(zone).unwrap().timestamp().to_string()
 }
 
 fn tenant(number: usize) -> String {
@@ -198,10 +226,16 @@ impl Run {
         {
             app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await;
         }
-        if let Some((amount, priority)) = day.grant {
+        if let Some(Grant { pages: amount, priority, periods, price }) = day.grant {
             let quota = app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
-            let body = pages(amount).with("kind", "promotional").with("priority", priority);
-            let body = body.with("expires_at", quota.text("/period/end"));
+            let ends = later_end(quota.text("/period/end"), CALENDARS[of % CALENDARS.len()], periods);
+            let body = pages(amount).with("priority", priority).with("expires_at", ends);
+            let body = match price {
+                Some(price) => {
+                    body.with("kind", "paid").with("paid_amount", price.to_string()).with("currency", "EUR")
+                }
+                None => body.with("kind", "promotional"),
+            };
             let made = app.post_keyed("/v1/admin/grants", &format!("{number}-{of}"), body).await.expect(201);
             self.grants.insert(of, made.text("/id").to_owned());
         }
@@ -246,17 +280,20 @@ impl Run {
     }
 
     /// The books, once every period of the year is closed.
-    async fn books(self, days: i64) -> [Vec<String>; 2] {
+    async fn books(self, days: i64) -> [Vec<String>; 3] {
         self.app.move_clock(&noon(self.first, days + 40).to_string()).await;
         self.jobs().await;
-        let books = [rows(&self.app.database, ENTRIES).await, rows(&self.app.database, STATEMENTS).await];
+        let mut books = Vec::new();
+        for query in [ENTRIES, STATEMENTS, CONTINUED] {
+            books.push(rows(&self.app.database, query).await);
+        }
         self.app.finish().await;
-        books
+        books.try_into().unwrap()
     }
 }
 
 /// The books of a year whose jobs run every day.
-async fn undisturbed(size: &Size, first: Date, year: &Year) -> [Vec<String>; 2] {
+async fn undisturbed(size: &Size, first: Date, year: &Year) -> [Vec<String>; 3] {
     let mut run = Run::start(size, first).await;
     for (number, days) in (0..).zip(year) {
         run.calls(number, days).await;
@@ -267,7 +304,7 @@ async fn undisturbed(size: &Size, first: Date, year: &Year) -> [Vec<String>; 2] 
 
 /// The books of the same year, in which jobs run now and then, break off, and rest for three months; and in which the
 /// service starts again now and then.
-async fn disturbed(size: &Size, first: Date, year: &Year, seed: u64) -> [Vec<String>; 2] {
+async fn disturbed(size: &Size, first: Date, year: &Year, seed: u64) -> [Vec<String>; 3] {
     let random = &mut StdRng::seed_from_u64(seed);
     let mut run = Run::start(size, first).await;
     for (number, days) in (0..).zip(year) {
@@ -311,9 +348,10 @@ async fn a_year_whose_jobs_were_late_and_broke_off_ends_with_the_entries_of_an_u
             "seed {seed}: missing {missing:#?}, instead {more:#?}"
         );
     }
-    let [entries, statements] = expected.map(|rows| rows.join("\n"));
-    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided"] {
+    let [entries, statements, continued] = expected.map(|rows| rows.join("\n"));
+    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided", "deferred"] {
         assert!(entries.contains(word), "seed {seed} has no {word}");
     }
     assert!(statements.contains("credit_note"), "seed {seed} has no credit note");
+    assert!(!continued.is_empty(), "seed {seed} has no grant that goes on");
 }

@@ -25,7 +25,7 @@ pub(in crate::http) struct QuotaLineAnswer {
     pub(in crate::http) mode: String,
     /// The plan's included amount for the period.
     pub(in crate::http) included: String,
-    /// What was granted in the period, the included amount among it.
+    /// What was granted in the period, the included amount among it, and what came over of grants that go on.
     pub(in crate::http) granted: String,
     /// Unused quota of the period before.
     pub(in crate::http) rolled_in: String,

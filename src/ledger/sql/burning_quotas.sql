@@ -7,8 +7,11 @@ FROM balances b
 JOIN quota_periods q USING (tenant, meter, period_start)
 CROSS JOIN LATERAL (
     SELECT count(*) AS grants FROM (
-        SELECT FROM grants g
+        SELECT 1 FROM grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.effective_at >= b.period_start AND g.effective_at < b.period_end
+        UNION ALL
+        SELECT 1 FROM continued_grants c
+        WHERE c.tenant = b.tenant AND c.meter = b.meter AND c.period_start = b.period_start
         LIMIT $3
     ) counted
 ) g

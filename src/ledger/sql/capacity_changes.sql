@@ -1,5 +1,6 @@
 -- What is not booked of grants that are not settled: they begin later, end later, or are voided, so that all of them
--- may be gone; and what a plan that was lowered takes away: all of it may have to go.
+-- may be gone; and what a plan that was lowered takes away: all of it may have to go. A grant that goes on ends in one
+-- period, where what is left of it may go.
 SELECT g.tenant, g.meter, w.period_start, c.changes_at, c.rise, c.is_end
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN grants g ON g.tenant = w.tenant AND g.meter = w.meter
@@ -8,9 +9,15 @@ CROSS JOIN LATERAL (
     SELECT g.effective_at AS changes_at, g.amount AS rise, false AS is_end WHERE g.period_start IS NULL
     UNION ALL
     SELECT CASE WHEN g.voided_at IS NULL THEN g.expires_at ELSE w.period_start END, -g.amount, true
-    WHERE g.voided_at IS NOT NULL OR g.expires_at < w.period_end
+    WHERE coalesce(g.voided_at, g.expires_at) < w.period_end
 ) c
 WHERE g.settled_at IS NULL
+UNION ALL
+SELECT g.tenant, g.meter, w.period_start, CASE WHEN g.voided_at IS NULL THEN g.expires_at ELSE w.period_start END, -c.amount, true
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
+JOIN continued_grants c ON c.tenant = w.tenant AND c.meter = w.meter AND c.period_start = w.period_start
+JOIN grants g ON g.tenant = c.tenant AND g.id = c.grant_id
+WHERE g.settled_at IS NULL AND coalesce(g.voided_at, g.expires_at) < w.period_end
 UNION ALL
 SELECT q.tenant, q.meter, w.period_start, w.period_start, q.amount, true
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)

@@ -17,7 +17,12 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved,
     OR EXISTS (
         SELECT FROM grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.effective_at >= b.period_start AND g.effective_at < b.period_end
-            AND g.settled_at IS NULL AND (g.period_start IS NULL OR g.voided_at IS NOT NULL OR g.expires_at < b.period_end)
+            AND g.settled_at IS NULL AND (g.period_start IS NULL OR g.voided_at < b.period_end OR g.expires_at < b.period_end)
+    )
+    OR EXISTS (
+        SELECT FROM standing_grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start
+            AND coalesce(g.voided_at, g.expires_at) < b.period_end
     )
     OR EXISTS (
         SELECT FROM quota_changes l
@@ -41,6 +46,9 @@ CROSS JOIN LATERAL (
     SELECT EXISTS (
         SELECT FROM rolled_amounts r
         WHERE r.tenant = b.tenant AND r.meter = b.meter AND r.period_start = b.period_start AND r.periods_left > 0
+    ) OR EXISTS (
+        SELECT FROM standing_grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start AND g.expires_at > b.period_end
     ) AS keeps
 ) k
 WHERE c.tenant IS NULL

@@ -1,5 +1,5 @@
--- Whether the period before this one is not closed, and its close may bring something here: what rolls over, or overage
--- to pay.
+-- Whether the period before this one is not closed, and its close may bring something here: what rolls over, a grant
+-- that goes on, or overage to pay.
 SELECT EXISTS (
     SELECT FROM quota_periods p
     LEFT JOIN period_closures c USING (tenant, meter, period_start)
@@ -7,5 +7,9 @@ SELECT EXISTS (
         AND (p.max_rollover > 0 OR p.preserve_overage OR EXISTS (
             SELECT FROM rolled_amounts r
             WHERE r.tenant = p.tenant AND r.meter = p.meter AND r.period_start = p.period_start AND r.periods_left > 0
+        ) OR EXISTS (
+            SELECT FROM standing_grants g
+            WHERE g.tenant = p.tenant AND g.meter = p.meter AND g.period_start = p.period_start AND g.expires_at > p.period_end
+                AND (g.voided_at IS NULL OR g.voided_at >= p.period_end)
         ))
 ) AS may_go_on

@@ -7,6 +7,9 @@ CROSS JOIN LATERAL (
     SELECT EXISTS (
         SELECT FROM rolled_amounts r
         WHERE r.tenant = b.tenant AND r.meter = b.meter AND r.period_start = b.period_start AND r.periods_left > 0
+    ) OR EXISTS (
+        SELECT FROM standing_grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start AND g.expires_at > b.period_end
     ) AS keeps
 ) k
 WHERE c.tenant IS NULL AND b.period_end <= $1

@@ -1,6 +1,10 @@
 -- The sold grants in the books of these periods that have not ended.
-SELECT g.tenant, g.meter, g.period_start, g.id, g.amount
+SELECT g.tenant, g.meter, w.period_start, g.id, g.amount
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
 JOIN grant_sales s ON s.tenant = w.tenant AND s.meter = w.meter AND NOT s.is_over
-JOIN grants g ON g.tenant = s.tenant AND g.id = s.grant_id AND g.period_start = w.period_start
+JOIN grants g ON g.tenant = s.tenant AND g.id = s.grant_id AND (
+    g.period_start = w.period_start OR EXISTS (
+        SELECT FROM continued_grants c WHERE c.tenant = g.tenant AND c.grant_id = g.id AND c.period_start = w.period_start
+    )
+)
 ORDER BY g.tenant, g.id

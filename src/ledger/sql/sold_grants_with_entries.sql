@@ -28,5 +28,8 @@ LEFT JOIN (
     GROUP BY 1, 2
 ) b ON b.tenant = s.tenant AND b.grant_id = s.grant_id
 LEFT JOIN grants g ON g.tenant = s.tenant AND g.id = s.grant_id
-LEFT JOIN period_closures k ON k.tenant = g.tenant AND k.meter = g.meter AND k.period_start = g.period_start
+LEFT JOIN LATERAL (
+    SELECT max(c.period_start) AS period_start FROM continued_grants c WHERE c.tenant = g.tenant AND c.grant_id = g.id
+) l ON true
+LEFT JOIN period_closures k ON k.tenant = g.tenant AND k.meter = g.meter AND k.period_start = coalesce(l.period_start, g.period_start)
 ORDER BY 1, 2

@@ -64,16 +64,19 @@ impl Memory {
     }
 
     /// Books a grant that has begun. One whose tenant no longer has such a quota waits until it has one again, or until
-    /// the grant's own end: then it never begins.
+    /// the end of the grant or of that period: then it never begins.
     async fn begin_grant(&self, stored: StoredGrant, now_ms: i64) -> Answer<bool> {
         let entry = self.core.policy.find_tenant(&stored.tenant).await?;
-        let begins = entry.and_then(|entry| {
-            let period = quota_period(&entry, &stored.meter, stored.effective_at_ms)?;
+        let begins = entry.as_ref().and_then(|entry| {
+            let period = quota_period(entry, &stored.meter, stored.effective_at_ms)?;
             Some((entry.partition, period))
         });
         let Some((partition, period)) = begins else {
-            if stored.expires_at_ms <= now_ms {
-                self.core.ledger.forgo_grant(stored, now_ms).await?;
+            let windows = entry.map(|entry| entry.calendars.windows(stored.effective_at_ms));
+            let period_end_ms = windows.map_or(i64::MAX, |windows| windows.period.end_ms);
+            let ended_at_ms = stored.expires_at_ms.min(period_end_ms);
+            if ended_at_ms <= now_ms {
+                self.core.ledger.forgo_grant(stored, ended_at_ms, now_ms).await?;
             }
             return Ok(false);
         };

@@ -73,6 +73,8 @@ impl Reads {
         let (tenant, at_ms) = (&entry.definition.id, status.as_of_ms);
         let grants = self.core.ledger.grants_left(tenant, at_ms, GRANTS_MAX).await?;
         let balances = self.core.ledger.balances_of(tenant, at_ms).await?;
+        // A grant that goes on counts as granted in each of its periods.
+        let with_grants = self.core.ledger.rolled_with_grants(tenant, at_ms).await?;
         let parts = |quota: &LimitStatus| {
             let counter = &quota.counter;
             let balance = balances.iter().find(|balance| balance.meter == counter.meter)?;
@@ -82,8 +84,9 @@ impl Reads {
             let overdraft = units(balance.overdraft.unwrap_or_default());
             // What only measures has no bound, and none is shown.
             let overdraft = if overdraft >= MEASURED { Units::ZERO } else { overdraft };
+            let with_grants = with_grants.get(&counter.meter).copied().unwrap_or_default();
             let parts = QuotaParts {
-                rolled_in: units(balance.of(Account::RolledIn)),
+                rolled_in: units(balance.of(Account::RolledIn) - with_grants),
                 overdraft,
                 carried: units(balance.beside_gate.reserved),
                 consumed_beside_gate: units(balance.consumed_beside_gate()),

@@ -1,0 +1,3 @@
+DROP VIEW standing_grants;
+DROP TABLE continued_grants;
+ALTER TABLE grants DROP COLUMN goes_on;

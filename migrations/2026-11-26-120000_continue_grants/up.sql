@@ -1,0 +1,38 @@
+-- Grants that are given once and last longer than the period in which they begin: what is left of one goes on.
+ALTER TABLE grants ADD COLUMN goes_on boolean NOT NULL DEFAULT false;
+ALTER TABLE grants
+    ADD CONSTRAINT grant_that_goes_on_is_given_once CHECK (NOT goes_on OR recurrence = 'none' AND repeats IS NULL) NOT VALID;
+CREATE INDEX grants_that_go_on ON grants (tenant, meter, period_start) WHERE goes_on AND settled_at IS NULL;
+
+-- What of them stands in later periods.
+CREATE TABLE continued_grants (
+    tenant text NOT NULL,
+    meter text NOT NULL,
+    period_start timestamptz NOT NULL,
+    grant_id uuid NOT NULL,
+    amount numeric(28, 9) NOT NULL,
+    -- What of it was unused in the period before: the rest returned of carried holds.
+    rolled numeric(28, 9) NOT NULL,
+    PRIMARY KEY (tenant, meter, period_start, grant_id),
+    CONSTRAINT continued_amount_is_bounded CHECK (rolled >= 0 AND rolled <= amount AND amount < 1e18)
+);
+CREATE UNIQUE INDEX continued_grants_of_grant ON continued_grants (tenant, grant_id, period_start);
+
+-- The periods in which they stand, as long as they have not ended.
+CREATE VIEW standing_grants AS
+SELECT tenant, meter, period_start, id AS grant_id, expires_at, voided_at
+FROM grants WHERE goes_on AND settled_at IS NULL
+UNION ALL
+SELECT c.tenant, c.meter, c.period_start, c.grant_id, g.expires_at, g.voided_at
+FROM continued_grants c
+JOIN grants g ON g.tenant = c.tenant AND g.id = c.grant_id
+WHERE g.settled_at IS NULL;
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_service') THEN
+        GRANT SELECT, INSERT, UPDATE ON continued_grants TO tollgate_service;
+        GRANT SELECT ON standing_grants TO tollgate_service;
+    END IF;
+END
+$$;

@@ -1,0 +1,19 @@
+-- Grants that were to go on, or have, and end with these closes: nothing is left of them, they last no longer, or no
+-- period takes them. No cut of theirs is wanted any more.
+WITH closed AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, closed_at)
+), ended AS (
+    UPDATE grants g SET settled_at = w.closed_at
+    FROM closed w
+    JOIN standing_grants s USING (tenant, meter, period_start)
+    WHERE g.tenant = s.tenant AND g.id = s.grant_id AND NOT EXISTS (
+        SELECT FROM continued_grants n
+        WHERE n.tenant = g.tenant AND n.grant_id = g.id AND n.period_start > w.period_start
+    )
+    RETURNING g.tenant, g.id
+), dropped AS (
+    DELETE FROM due_cuts d USING ended e WHERE d.tenant = e.tenant AND d.grant_id = e.id AND d.is_end
+)
+UPDATE cuts c SET is_settled = true
+FROM ended e
+WHERE c.tenant = e.tenant AND c.grant_id = e.id AND c.is_end
