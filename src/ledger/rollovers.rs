@@ -175,8 +175,8 @@ impl Candidate {
         goes_on.chain([new]).filter(|one| !one.rolled_in.amount.is_zero()).collect()
     }
 
-    /// What goes on into the next period, grant by grant. One that only open holds have left has a row too: what
-    /// returns of them comes to it.
+    /// What goes on into the next period, grant by grant. One of which only open holds have left something has a row
+    /// too, to which is added what returns of them.
     fn continuing(&self, left: &Left) -> Vec<Continuing> {
         let Some(next) = left.next else { return Vec::new() };
         let continuing = |part: &Part| match part.fate {
