@@ -328,8 +328,8 @@ async fn burnt_sales(
             let is_its = |part: &&Part| part.grant == Some(*id);
             let Some(part) = parts.get(&key).and_then(|parts| parts.iter().find(is_its)) else { continue };
             let (unburnt, price_left) = match part.fate {
-                Fate::GrantGoesOn(_) => (part.unused + part.held, PriceLeft::IsDeferred),
-                _ => (part.unused, PriceLeft::IsForfeited),
+                Fate::GrantGoesOn(_) => (part.unused + part.held, PriceLeft::Deferred),
+                _ => (part.unused, PriceLeft::Forfeited),
             };
             burnt.push(BurntGrant {
                 tenant: tenant.clone(),

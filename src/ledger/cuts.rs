@@ -373,8 +373,8 @@ async fn settle(
     }
     let Some(unburnt) = unburnt(connection, &stored, &standing).await? else { return Ok(false) };
     let (step, movements, left) = match stored.voided_at_ms {
-        Some(_) => (2, void(window, unburnt), PriceLeft::IsGivenBack),
-        None => (3, expire(window, unburnt), PriceLeft::IsForfeited),
+        Some(_) => (2, void(window, unburnt), PriceLeft::GivenBack),
+        None => (3, expire(window, unburnt), PriceLeft::Forfeited),
     };
     let end = stored_grants::posting(&stored, window, step, ended_at_ms, movements);
     journal::post_beside_outbox(connection, partition, vec![end]).await?;

@@ -107,18 +107,18 @@ pub(super) struct BurntGrant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PriceLeft {
     /// It stays deferred: the grant goes on.
-    IsDeferred,
+    Deferred,
     /// It is forfeited: the grant has lapsed.
-    IsForfeited,
+    Forfeited,
     /// It is given back: the grant was voided.
-    IsGivenBack,
+    GivenBack,
 }
 
 impl BurntGrant {
     /// One of which nothing has burnt, since it never began.
     pub(super) fn unbegun(stored: &StoredGrant, at_ms: i64, is_voided: bool) -> Self {
         let (tenant, id) = (stored.tenant.clone(), stored.id);
-        let left = if is_voided { PriceLeft::IsGivenBack } else { PriceLeft::IsForfeited };
+        let left = if is_voided { PriceLeft::GivenBack } else { PriceLeft::Forfeited };
         Self { tenant, id, period: None, burnt: Amount::ZERO, at_ms, left }
     }
 }
@@ -194,7 +194,7 @@ impl Open {
         let units = Amount::from_decimal(self.amount).map_err(|_| damaged("amount"))?;
         let before = Amount::from_decimal(self.burnt).map_err(|_| damaged("burn"))?;
         let burnt = of.burnt.saturating_sub(before);
-        if burnt.is_zero() && of.left == PriceLeft::IsDeferred {
+        if burnt.is_zero() && of.left == PriceLeft::Deferred {
             return Ok(None);
         }
         let mut deferral = Deferral::of(GrantPrice { currency, amount }, units);
@@ -202,9 +202,9 @@ impl Open {
         let earned = deferral.burn(burnt).map_err(too_large)?;
         let left = deferral.left();
         let rest = match of.left {
-            PriceLeft::IsDeferred => Ok(None),
-            PriceLeft::IsForfeited => forfeit(period, left),
-            PriceLeft::IsGivenBack => refund(sold_in, left),
+            PriceLeft::Deferred => Ok(None),
+            PriceLeft::Forfeited => forfeit(period, left),
+            PriceLeft::GivenBack => refund(sold_in, left),
         };
         let movements = [recognise(period, earned), rest];
         let movements = movements.into_iter().collect::<Result<Vec<_>, _>>().map_err(too_large)?;
@@ -212,9 +212,9 @@ impl Open {
         let posted = Of { tenant: &self.tenant, grant: of.id, currency };
         let posting = posted.posting(step, of.at_ms, period, movements.into_iter().flatten().collect())?;
         let (forfeited, refunded) = match of.left {
-            PriceLeft::IsDeferred => (Decimal::ZERO, None),
-            PriceLeft::IsForfeited => (left.decimal(), None),
-            PriceLeft::IsGivenBack => (Decimal::ZERO, Some(left.decimal())),
+            PriceLeft::Deferred => (Decimal::ZERO, None),
+            PriceLeft::Forfeited => (left.decimal(), None),
+            PriceLeft::GivenBack => (Decimal::ZERO, Some(left.decimal())),
         };
         Ok(Some(Outcome { period, burnt, recognised: earned.decimal(), forfeited, refunded, posting }))
     }
@@ -236,7 +236,7 @@ impl Outcome {
             grant_burns::forfeited.eq(self.forfeited),
         );
         diesel::insert_into(grant_burns::table).values(burn).execute(connection).await?;
-        if of.left == PriceLeft::IsDeferred {
+        if of.left == PriceLeft::Deferred {
             return Ok(());
         }
         let refunded_at = self.refunded.map(|_| instant::from_ms(of.at_ms)).transpose()?;
