@@ -226,16 +226,10 @@ impl Twins {
                 drop(world.gate.extend(&ExtendCall { id, bound: None, ttl_ms: *ttl_ms, now_ms: now }).await);
             }
             Step::Sweep => drop(world.gate.expire(world.partition, now, 100).await),
-            Step::Warm { ask_ms, told, new } => {
-                let new_counters = new_counters(case, now_ms, 0, *new, None);
-                let last = WarmState {
-                    ask_until_ms: now_ms + ask_ms,
-                    new_counters,
-                    ..state_of(case, now_ms, 0, *told)
-                };
-                let as_of = world.gate.highest_known(world.partition);
-                let page = RestorePage { now_ms: now, as_of, ..world.page(&[], Some(last)) };
-                drop(world.gate.restore_page(&page).await);
+            Step::Warm { ask_ms, told, new } => self.warm(case, now_ms, *ask_ms, *told, *new).await,
+            Step::WarmAgain { told, new } => {
+                drop(world.gate.suspend(world.partition, world.epoch(), &world.tenant, None, now).await);
+                self.warm(case, now_ms, 0, *told, *new).await;
             }
             Step::TellSubject { number, new } => {
                 let named = user(SUBJECTS[usize::from(*number)]);
@@ -264,6 +258,21 @@ impl Twins {
             Step::Pass { .. } => {}
         }
         None
+    }
+}
+
+impl Twins {
+    /// Restores the tenant's hash.
+    async fn warm(&self, case: &Case, now_ms: i64, ask_ms: i64, told: u16, new: u16) {
+        let world = &self.world;
+        let last = WarmState {
+            ask_until_ms: now_ms + ask_ms,
+            new_counters: new_counters(case, now_ms, 0, new, None),
+            ..state_of(case, now_ms, 0, told)
+        };
+        let as_of = world.gate.highest_known(world.partition);
+        let page = RestorePage { now_ms: Some(now_ms), as_of, ..world.page(&[], Some(last)) };
+        drop(world.gate.restore_page(&page).await);
     }
 }
 

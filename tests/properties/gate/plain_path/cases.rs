@@ -94,6 +94,11 @@ pub(super) enum Step {
         told: u16,
         new: u16,
     },
+    /// The tenant's hash waits, and is restored at once.
+    WarmAgain {
+        told: u16,
+        new: u16,
+    },
     TellSubject {
         number: u8,
         new: u16,
@@ -224,8 +229,9 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
         18 => (-20..400_i64).prop_map(|ms| Step::Pass { ms }),
         8 => (500..4_000_i64).prop_map(|ms| Step::Pass { ms }),
         4 => told.prop_map(|(ask_ms, told, new)| Step::Warm { ask_ms, told, new }),
+        4 => (any::<u16>(), any::<u16>()).prop_map(|(told, new)| Step::WarmAgain { told, new }),
         3 => (0..2_u8, new()).prop_map(|(number, new)| Step::TellSubject { number, new }),
-        2 => option::of(0..2_u8).prop_map(|number| Step::Suspend { number }),
+        1 => option::of(0..2_u8).prop_map(|number| Step::Suspend { number }),
         1 => Just(Step::NewEpoch),
     ];
     vec((one, proptest::bool::weighted(0.02)), 20..60)
