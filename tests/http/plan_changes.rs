@@ -209,6 +209,53 @@ async fn a_next_period_that_is_opened_already_follows_any_change_of_plan() {
     }
 }
 
+/// Puts `acme` on another plan as another instance does of which this one has not heard yet.
+async fn put_unheard(app: &TestApp, plan: &str) {
+    let put = format!(
+        "UPDATE tenants SET version = version + 1, definition = jsonb_set(definition, '{{plan}}', '\"{plan}\"')"
+    );
+    as_owner(&app.database, &put).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_period_is_opened_by_the_plan_that_holds_also_where_an_instance_has_not_heard_of_it_yet() {
+    let app = with_plans().await;
+    // So that this instance knows the tenant, and no period of it is open.
+    app.post("/v1/tenants/acme/upgrade-requests", json!({ "plan": "plan" })).await.expect(422);
+    put_unheard(&app, "pro").await;
+    app.use_pages("first", "60").await.expect(201);
+    assert_eq!(left(&app).await, ["80", "20"], "by its first use");
+    app.move_clock("2026-04-10T00:00:00Z").await;
+    put_unheard(&app, "max").await;
+    let grant = json!({ "tenant": "acme", "meter": "page", "amount": "5", "kind": "promotional", "expires_at": "2026-05-01T00:00:00Z" });
+    app.post_keyed("/v1/admin/grants", "a", grant).await.expect(201);
+    assert_eq!(left(&app).await, ["205", "205"], "by a grant");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_next_period_is_opened_by_the_plan_that_holds_or_not_at_all() {
+    let app = with_plans().await;
+    let quota = |included: &str| json!({ "quotas": [quota_of(included).with("max_rollover", "500")] });
+    for (plan, included) in [("plan", "50"), ("pro", "80")] {
+        app.define(&format!("plans/{plan}"), quota(included)).await;
+    }
+    app.use_pages("march", "40").await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    put_unheard(&app, "pro").await;
+    let operations = &app.app().operations;
+    assert_eq!(operations.memory.open_next_periods().await.unwrap().opened, 0, "a later run opens it");
+    app.move_clock("2026-04-02T00:00:00Z").await;
+    app.drained().await;
+    let grace = std::time::Duration::from_secs(3600);
+    let closed = operations.periods.close(Default::default(), grace).await.unwrap();
+    assert_eq!((closed.closed, closed.waiting), (1, 0));
+    let april = "SELECT included::float8 AS i FROM quota_periods WHERE period_start = '2026-04-01Z'";
+    assert_eq!(rows(&app.database, april).await, ["80"], "by a close");
+    assert_eq!(left(&app).await, ["80", "90"], "ten came over");
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_file_says_from_when_on_a_plan_holds_too() {
     let app = with_plans().await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Memory;
-use super::capacities::{at_gate, terms_of};
+use super::capacities::{at_gate, period_of};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Partition, PlanId};
 use crate::gate::RestoreOutcome;
@@ -84,14 +84,11 @@ impl Memory {
         }
         let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
         Ok(quota.and_then(|quota| {
-            let window = quota.window()?;
             let next = NextPeriod {
                 tenant: ending.tenant,
                 meter: ending.meter,
-                decimals: quota.decimals,
                 current_start_ms: ending.period_ms.0,
-                period_ms: (window.start_ms, window.end_ms),
-                terms: terms_of(&entry, &quota),
+                period: period_of(&entry, &quota)?,
             };
             Some((next, quota))
         }))
