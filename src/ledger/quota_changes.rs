@@ -277,7 +277,8 @@ async fn cancel_raises(connection: &mut AsyncPgConnection, wanted: &WantedChange
     Ok(())
 }
 
-async fn find(
+/// The change with this id: a grant's, where a plan has raised a quota by it.
+pub(crate) async fn find(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
     id: GrantId,

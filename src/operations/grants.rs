@@ -114,6 +114,11 @@ impl GrantVerbs {
         let (stored, replayed) = match voided {
             Voided::Missing => return Err(OperationError::NotFound("there is no such grant".into())),
             Voided::Expired(stored) => return Err(OperationError::GrantEnded(stored.expires_at_ms)),
+            Voided::OfPlan(stored) => {
+                let why = "it is what a plan includes more";
+                let tenant = stored.tenant;
+                return Err(OperationError::InUse(format!("{why}: another plan of {tenant} takes it back")));
+            }
             Voided::Cancelled(stored) | Voided::Ending(stored) => (stored, false),
             Voided::Before(stored) => (stored, true),
         };

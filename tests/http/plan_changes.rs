@@ -132,6 +132,35 @@ async fn who_goes_up_and_down_and_up_again_gets_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_plan_includes_more_is_taken_back_by_another_plan_alone() {
+    let app = with_plans().await;
+    app.use_pages("some", "20").await.expect(201);
+    put(&app, "pro", None).await;
+    let grants = app.get("/v1/admin/grants?tenant=acme").await.expect(200).body;
+    let raise = grants["data"][0]["id"].as_str().unwrap().to_owned();
+    let void = app.post(&format!("/v1/admin/grants/{raise}/void"), Value::Null).await;
+    void.is_problem(409, "in_use");
+    let less = json!({
+        "tenant": "acme", "meter": "page", "effect": "allowance", "amount": "-1", "reason": "a mistake",
+        "happened_at": "2026-03-10T12:00:00Z"
+    });
+    let refused = app.post_keyed("/v1/adjustments", "less", less).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!((refused.pointers(), left(&app).await), (vec!["/amount"], ["80", "60"].map(String::from)));
+    put(&app, "small", Some("now")).await;
+    put(&app, "pro", Some("now")).await;
+    assert_eq!(left(&app).await, ["80", "60"], "no difference is taken or granted twice");
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    put(&app, "max", None).await;
+    let grants = app.get("/v1/admin/grants?tenant=acme&limit=100").await.expect(200).body;
+    let scheduled = grants["data"].as_array().unwrap().iter().find(|grant| grant["status"] == "scheduled");
+    let scheduled = format!("/v1/admin/grants/{}/void", scheduled.unwrap()["id"].as_str().unwrap());
+    app.post(&scheduled, Value::Null).await.is_problem(409, "in_use");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lower_plan_takes_what_plans_gave_before_what_was_granted_and_nothing_of_it_rolls_over() {
     let app = with_plans().await;
     let rolls = |included: &str| json!({ "quotas": [quota_of(included).with("max_rollover", "500")] });
