@@ -329,7 +329,7 @@ async fn create(
     insert(connection, &stored, new.period.decimals).await?;
     let partition = ledger.partition_of(&stored.tenant).await?;
     let sale = SoldIn { period: new.sold_in, at_ms: new.now_ms };
-    grant_sales::sell(connection, partition, &[(&stored, sale)]).await?;
+    grant_sales::sell(connection, partition, &stored, sale).await?;
     if stored.recurrence == Recurrence::Period {
         recurring::give_in_open_periods(connection, partition, &stored, new.period.decimals).await?;
     }

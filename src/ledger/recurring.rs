@@ -75,7 +75,7 @@ pub(super) async fn give(
         let (start_ms, end_ms) = opened.period_ms;
         (repeat, SoldIn { period: Window { start_ms, end_ms }, at_ms: start_ms })
     });
-    grant_sales::sell(connection, partition, &sold.collect::<Vec<_>>()).await?;
+    grant_sales::sell_repeats(connection, partition, &sold.collect::<Vec<_>>()).await?;
     for (repeat, opened) in &repeats {
         stored_grants::insert(connection, repeat, opened.decimals).await?;
         if repeat.expires_at_ms < opened.period_ms.1 {

@@ -306,6 +306,40 @@ async fn a_sandbox_pays_nothing_for_a_grant_also_once_it_has_become_a_customer()
     app.finish().await;
 }
 
+/// Whether the tenant is a sandbox until the last noon of March; when the recurring grant is sold then, whether April
+/// was opened before that or after it was used.
+#[rstest]
+#[case::who_becomes_one(false, &["03-10", "04-01"])]
+#[case::who_was_one(true, &["05-01"])]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_is_sold_by_what_its_tenant_was_a_day_before_the_period_whenever_that_is_opened(
+    #[case] is_sandbox: bool,
+    #[case] expected: &[&str],
+    #[values(true, false)] is_opened_ahead: bool,
+) {
+    let app = unpriced().await;
+    let of = |sandbox: bool| json!({ "plan": "plan", "sandbox": sandbox });
+    app.define("tenants/acme", of(is_sandbox)).await;
+    let recurring = paid("3", "10").with("recurrence", "period").with("expires_at", "2026-06-01T00:00:00Z");
+    sold(&app, "a", recurring).await;
+    app.use_pages("march", 1).await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    if is_opened_ahead {
+        app.app().operations.memory.open_next_periods().await.unwrap();
+    }
+    app.define("tenants/acme", of(!is_sandbox)).await;
+    for day in ["2026-04-10T12:00:00Z", "2026-05-10T12:00:00Z"] {
+        app.move_clock(day).await;
+        app.use_pages(day, 1).await.expect(201);
+    }
+    let sales = "SELECT to_char(sold_at AT TIME ZONE 'UTC', 'MM-DD') AS at FROM grant_sales ORDER BY 1";
+    assert_eq!(rows(&app.database, sales).await, expected);
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_sold_in_another_currency_is_on_a_statement_of_its_own() {
     let app = with_prices(json!([per_page("1")])).await;

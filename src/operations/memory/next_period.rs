@@ -8,14 +8,13 @@ use super::Memory;
 use super::capacities::{at_gate, period_of};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Partition, PlanId};
+use crate::domain::period::OPENED_AHEAD_MS;
 use crate::gate::RestoreOutcome;
 use crate::ledger::{EndingPeriod, NextPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 
-/// How long before a period's end the next one is opened.
-const AHEAD_MS: i64 = 86_400_000;
 const PAGE: usize = 500;
 
 /// The result of opening periods ahead.
@@ -37,7 +36,7 @@ impl Memory {
             let page = self
                 .core
                 .ledger
-                .ending_periods(now_ms, now_ms.saturating_add(AHEAD_MS), after.as_ref(), PAGE)
+                .ending_periods(now_ms, now_ms.saturating_add(OPENED_AHEAD_MS), after.as_ref(), PAGE)
                 .await?;
             let Some(last) = page.last() else { return Ok(done) };
             after = Some((last.tenant.clone(), last.meter.clone()));
