@@ -377,7 +377,7 @@ struct GoesOn {
     may_go_on: bool,
 }
 
-/// Whether the close of the period before may still bring something to the one that starts at `start_ms`.
+/// Whether the close of the period before may still change what has burnt of the one that starts at `start_ms`.
 pub(crate) async fn period_before_may_go_on(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
