@@ -171,13 +171,20 @@ impl Ledger {
         .await
     }
 
-    /// Changes that lower, of one tenant or of all, which are cut and not booked yet; the earliest cut first.
+    /// Changes that lower, of one tenant or of all, which are cut and not booked yet; the earliest first: those after
+    /// this one (when it was asked for in unix ms, and its id).
     pub async fn lowered_to_settle(
         &self,
         tenant: Option<&TenantId>,
+        after: Option<(i64, GrantId)>,
         limit: usize,
     ) -> Result<Vec<QuotaChange>, LedgerError> {
+        let after = match after {
+            Some((at_ms, id)) => Some((instant::from_ms(at_ms)?, id.uuid())),
+            None => None,
+        };
         let query = || {
+            use quota_changes::{asked_at, id};
             let cut = made_cuts::table
                 .filter(made_cuts::tenant.eq(quota_changes::tenant))
                 .filter(made_cuts::grant_id.eq(quota_changes::id));
@@ -189,7 +196,10 @@ impl Ledger {
             if let Some(tenant) = tenant {
                 due = due.filter(quota_changes::tenant.eq(tenant));
             }
-            due.order((quota_changes::asked_at, quota_changes::id))
+            if let Some((at, of_id)) = after {
+                due = due.filter(asked_at.gt(at).or(asked_at.eq(at).and(id.gt(of_id))));
+            }
+            due.order((asked_at, id))
                 .limit(number::limit(limit))
                 .select(Row::as_select())
         };

@@ -380,6 +380,22 @@ async fn a_change_that_breaks_off_at_any_step_is_finished_by_the_job_and_the_gat
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_lowered_plans_that_have_to_wait_holds_up_no_later_one() {
+    let app = with_plans().await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
+    app.use_pages("march", "10").await.expect(201);
+    // Nothing is known about that period, so that none of them can be booked.
+    let waiting = "WITH waiting AS (             INSERT INTO quota_changes (tenant, id, meter, period_start, amount, asked_at)             SELECT 'other', gen_random_uuid(), 'page', '2025-01-01Z', -1, '2026-03-01Z' FROM generate_series(1, 500)             RETURNING *         ) INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, is_settled)         SELECT tenant, id, true, meter, period_start, 1, 1, 0, 0, false FROM waiting";
+    as_owner(&app.database, waiting).await.unwrap();
+    lowered_by_policy(&app).await;
+    let change = begun(&app).await;
+    app.app().ledger.want_lowered(change, Default::default()).await.unwrap();
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(voided(&app).await, ["30 2026-03-10T12:00:00"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_raise_that_breaks_off_is_finished_by_the_job_with_the_grant_that_was_made() {
     let app = with_plans().await;
     app.use_pages("some", "20").await.expect(201);

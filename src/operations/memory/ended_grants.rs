@@ -99,13 +99,9 @@ impl Memory {
     }
 
     async fn settle_ended(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
-        let (mut settled, mut after) = (0, None);
         // What a lowered plan takes is known before what is left of grants that end later.
-        for change in self.core.ledger.lowered_to_settle(tenant, PAGE).await? {
-            let item = format!("lowered quota {} of tenant {}", change.id, change.tenant);
-            let booked = self.core.ledger.settle_lowered(change, now_ms).await;
-            self.counted(&item, booked.map_err(OperationError::from)).await?;
-        }
+        self.settle_lowered(tenant, now_ms).await?;
+        let (mut settled, mut after) = (0, None);
         loop {
             let due = self.core.ledger.grants_to_settle(tenant, after.as_ref(), PAGE).await?;
             let Some(last) = due.last() else { return Ok(settled) };
@@ -114,6 +110,21 @@ impl Memory {
                 let item = format!("grant {id} of tenant {tenant}");
                 let booked = self.core.ledger.settle_grant(tenant, id, now_ms).await;
                 settled += self.counted(&item, booked.map_err(OperationError::from)).await?;
+            }
+        }
+    }
+
+    /// Books what lowered plans take. Those that wait for an earlier close are tried again by the next run.
+    async fn settle_lowered(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<()> {
+        let mut after = None;
+        loop {
+            let due = self.core.ledger.lowered_to_settle(tenant, after, PAGE).await?;
+            let Some(last) = due.last() else { return Ok(()) };
+            after = Some((last.asked_at_ms, last.id));
+            for change in due {
+                let item = format!("lowered quota {} of tenant {}", change.id, change.tenant);
+                let booked = self.core.ledger.settle_lowered(change, now_ms).await;
+                self.counted(&item, booked.map_err(OperationError::from)).await?;
             }
         }
     }
