@@ -199,9 +199,7 @@ impl Ledger {
             if let Some((at, of_id)) = after {
                 due = due.filter(asked_at.gt(at).or(asked_at.eq(at).and(id.gt(of_id))));
             }
-            due.order((asked_at, id))
-                .limit(number::limit(limit))
-                .select(Row::as_select())
+            due.order((asked_at, id)).limit(number::limit(limit)).select(Row::as_select())
         };
         Ok(self.load(query).await?.into_iter().map(QuotaChange::from).collect())
     }
