@@ -721,15 +721,6 @@ diesel::table! {
 }
 
 diesel::table! {
-    raised_quotas (tenant, meter, period_start) {
-        tenant -> Text,
-        meter -> Text,
-        period_start -> Timestamptz,
-        included -> Numeric,
-    }
-}
-
-diesel::table! {
     reconciliations (tenant, checkpoint_id) {
         tenant -> Text,
         checkpoint_id -> Uuid,

@@ -211,12 +211,13 @@ impl Adjustments {
     }
 
     /// The grants that count now, the one that burns last first, with what is left of each. What recurs is not among
-    /// them: to void it would end it for later periods too.
+    /// them: to void it would end it for later periods too. Nor is what a plan includes more.
     async fn voidable(&self, terms: &AdjustmentTerms) -> Answer<Vec<(StoredGrant, Decimal)>> {
         let now_ms = self.core.gate_now_ms();
         let mut left = self.core.ledger.grants_left(&terms.tenant, now_ms, GRANTS_MAX).await?;
         let mut found = Vec::new();
-        for grant in left.remove(meter_of(terms)?).unwrap_or_default().into_iter().rev() {
+        let left = left.remove(meter_of(terms)?).unwrap_or_default().into_iter().rev();
+        for grant in left.filter(|grant| !grant.is_of_plan) {
             let stored = self.core.ledger.grant(grant.id).await?;
             let once = stored.filter(|stored| stored.recurrence == Recurrence::None);
             found.extend(once.map(|stored| (stored, grant.remaining)));
@@ -345,10 +346,12 @@ impl Adjustments {
         }
     }
 
-    /// Ends a grant; none while what is unburnt of it is not booked.
+    /// Ends a grant; none while what is unburnt of it is not booked. One that is what a plan includes more, which
+    /// earlier versions noted too, stays as it is.
     async fn void(&self, id: GrantId, actor: &str) -> Answer<Option<StoredGrant>> {
         match self.grants.void(id, actor).await {
             Ok(_) | Err(OperationError::GrantEnded(_)) => {}
+            Err(OperationError::InUse(_)) => return Ok(self.core.ledger.grant(id).await?),
             Err(error) => return Err(error),
         }
         let ended = self.core.ledger.grant(id).await?;

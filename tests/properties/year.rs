@@ -60,7 +60,7 @@ struct Day {
     hold: Option<(u32, Option<u32>)>,
     /// Pages of an event, and how many days ago they were used.
     late: Option<(u32, i64)>,
-    /// A grant until the period ends, and its priority.
+    /// A grant until the period ends, and its priority: every other one costs something.
     grant: Option<(u32, u8)>,
     voids: bool,
     plan: Option<&'static str>,
@@ -200,7 +200,10 @@ impl Run {
         }
         if let Some((amount, priority)) = day.grant {
             let quota = app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
-            let body = pages(amount).with("kind", "promotional").with("priority", priority);
+            let mut body = pages(amount).with("kind", "promotional").with("priority", priority);
+            if priority % 2 == 0 {
+                body = body.with("kind", "paid").with("paid_amount", "7").with("currency", "EUR");
+            }
             let body = body.with("expires_at", quota.text("/period/end"));
             let made = app.post_keyed("/v1/admin/grants", &format!("{number}-{of}"), body).await.expect(201);
             self.grants.insert(of, made.text("/id").to_owned());
@@ -312,7 +315,7 @@ async fn a_year_whose_jobs_were_late_and_broke_off_ends_with_the_entries_of_an_u
         );
     }
     let [entries, statements] = expected.map(|rows| rows.join("\n"));
-    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided"] {
+    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided", "deferred", "breakage"] {
         assert!(entries.contains(word), "seed {seed} has no {word}");
     }
     assert!(statements.contains("credit_note"), "seed {seed} has no credit note");
