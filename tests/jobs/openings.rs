@@ -10,6 +10,7 @@ use tollgate::ledger::{
     DetachOptions, LedgerError, MonthOfEntries, VerifyOptions, check_archive, rebuild, verify,
 };
 
+use crate::http::events::{event, send};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::services::directory;
@@ -134,6 +135,32 @@ async fn what_is_corrected_of_a_month_that_left_is_booked_and_proven() {
     let january = "SELECT count(*) FROM entries WHERE happened_at < '2026-02-01' AND class = 'correction'";
     assert_eq!(rows(&app.database, january).await, ["1"]);
     app.use_pages("more", "1").await.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_that_comes_once_its_month_has_left_is_booked_and_proven() {
+    let app = an_app().at("2026-07-10T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    app.post_keyed(USAGE, "one", pages(7).by("ada")).await.expect(201);
+    app.move_clock("2026-08-10T12:00:00Z").await;
+    app.post_keyed(USAGE, "two", pages(1)).await.expect(201);
+    app.drained().await;
+    settle(&app, "2026-08-01T00:00:00Z").await;
+    let to = directory();
+    let options = DetachOptions {
+        before: "2026-08-01".parse().unwrap(),
+        kept_months: 0,
+        now_ms: ms("2026-08-10T12:00:00Z"),
+        directory: to.path().to_owned(),
+        dry_run: false,
+    };
+    assert_eq!(app.app().ledger.detach_months(&options).await.unwrap().len(), 1);
+    send(&app, &event("late", 3, Some("2026-07-12T09:00:00Z"))).await;
+    app.drained().await;
+    let late = "SELECT amount::float8 FROM entries WHERE happened_at < '2026-08-01' AND debit = 'consumed'";
+    assert_eq!(rows(&app.database, late).await, ["3"]);
+    assert_eq!(faults(&app).await, "");
     app.finish().await;
 }
 
