@@ -202,6 +202,7 @@ diesel::table! {
         event_hash -> Nullable<Bytea>,
         booked_at -> Timestamptz,
         given_up -> Int8,
+        erasures -> Int8,
     }
 }
 
