@@ -14,6 +14,8 @@ use crate::support::wait::wait_for;
 const ADJUSTMENTS: &str = "/v1/adjustments";
 const ENTRIES: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM') AS period, credit, debit, amount::float8 AS a, class, \
     happened_at AT TIME ZONE 'UTC' AS at FROM entries WHERE corrected OR 'adjusted' IN (credit, debit) ORDER BY booked_at, amount";
+/// A run that broke off before it noted that the gate has done it.
+const UNNOTED: &str = "UPDATE adjustments SET state = 'approved', booked_at = NULL, booked_amount = NULL, period_start = NULL, booked_in = NULL";
 const GRACE: Duration = Duration::from_secs(3600);
 
 /// Tenant `acme` with fifty pages a month, forty a day and thirty an hour; in UTC, on the tenth of March, where no job
@@ -248,15 +250,14 @@ async fn while_the_gate_is_away_it_is_approved_and_the_job_carries_it_out_once()
     drop(frozen);
     follow(&app).await;
     assert_eq!(consumed(&app).await, ["15", "15", "15", "35"]);
-    let undo = "UPDATE adjustments SET state = 'approved', booked_at = NULL, booked_amount = NULL, period_start = NULL, booked_in = NULL";
-    as_owner(&app.database, undo).await.unwrap();
+    as_owner(&app.database, UNNOTED).await.unwrap();
     follow(&app).await;
     assert_eq!(
         consumed(&app).await,
         ["15", "15", "15", "35"],
         "a run that broke off before it noted it counts nothing again"
     );
-    as_owner(&app.database, undo).await.unwrap();
+    as_owner(&app.database, UNNOTED).await.unwrap();
     app.redis.flush().await;
     follow(&app).await;
     assert_eq!(consumed(&app).await, ["15", "15", "15", "35"], "nor where the gate has lost its memory");
@@ -315,6 +316,10 @@ async fn in_the_hour_of_grace_the_period_that_has_ended_is_corrected_and_no_coun
     app.move_clock("2026-04-01T01:00:00Z").await;
     app.app().operations.periods.close(Default::default(), GRACE).await.unwrap();
     assert_eq!(rows(&app.database, "SELECT lapsed::float8 AS l FROM period_closures").await, ["35"]);
+    as_owner(&app.database, UNNOTED).await.unwrap();
+    follow(&app).await;
+    let once = ["2026-03 consumed available 5 usage 2026-03-10T12:00:00"];
+    assert_eq!(rows(&app.database, ENTRIES).await, once, "the gate has done it before the close");
     app.finish().await;
 }
 
