@@ -42,6 +42,8 @@ diesel::table! {
         booked_in -> Nullable<Timestamptz>,
         currency -> Nullable<Text>,
         statement -> Nullable<Int8>,
+        gate_period -> Nullable<Timestamptz>,
+        gate_operation -> Nullable<Uuid>,
     }
 }
 
@@ -200,6 +202,7 @@ diesel::table! {
         event_hash -> Nullable<Bytea>,
         booked_at -> Timestamptz,
         given_up -> Int8,
+        erasures -> Int8,
     }
 }
 
@@ -301,6 +304,7 @@ diesel::table! {
         subjects -> Array<Nullable<Int8>>,
         chain -> Int2,
         batch -> Int8,
+        corrected -> Bool,
     }
 }
 

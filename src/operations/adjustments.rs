@@ -8,7 +8,6 @@ use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState,
 use crate::domain::amount::Amount;
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{IdempotencyKey, MeterId};
-use crate::domain::instant::rfc3339;
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
@@ -16,6 +15,7 @@ use crate::ledger::{
     StoredGrant, Unbookable, Verdict,
 };
 use crate::operations::answers::{AdjustmentDetails, Rows};
+use crate::operations::calls::Calls;
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, FieldError, OperationError};
@@ -26,6 +26,9 @@ use crate::operations::requests::AdjustmentsRequest;
 
 /// How many approved adjustments a run carries out at most.
 const PAGE: usize = 500;
+/// A period that closes within this time takes no correction at the gate any more: the ledger books it once it is
+/// closed.
+const CLOSES_WITHIN_MS: i64 = 60_000;
 /// How many grants of a meter an adjustment looks at.
 const GRANTS_MAX: usize = 500;
 
@@ -33,14 +36,20 @@ const GRANTS_MAX: usize = 500;
 pub struct Adjustments {
     core: Arc<Core>,
     grants: GrantVerbs,
+    calls: Arc<Calls>,
     /// What is larger has to be approved.
     approval_above: Amount,
 }
 
 impl Adjustments {
-    pub(super) fn new(core: Arc<Core>, memory: Arc<Memory>, approval_above: Amount) -> Self {
+    pub(super) fn new(
+        core: Arc<Core>,
+        memory: Arc<Memory>,
+        calls: Arc<Calls>,
+        approval_above: Amount,
+    ) -> Self {
         let grants = GrantVerbs::new(core.clone(), memory);
-        Self { core, grants, approval_above }
+        Self { core, grants, calls, approval_above }
     }
 
     /// Posts an adjustment, once under its key. It is booked at once unless another person has to approve it.
@@ -58,7 +67,7 @@ impl Adjustments {
         }
         let entry = self.core.policy.tenant(&terms.tenant).await?;
         self.check(&entry, &terms).await?;
-        let booked_as = self.booked_as(&entry, &terms);
+        let booked_as = self.booked_as(&entry, id, &terms)?;
         let needs_approval = terms.amount.size() > self.approval_above;
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
@@ -130,7 +139,7 @@ impl Adjustments {
     async fn decide(&self, id: AdjustmentId, approves: bool, actor: &str) -> Answer<AdjustmentDetails> {
         let found = self.known(id).await?;
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
-        let booked_as = self.booked_as(&entry, &found.terms);
+        let booked_as = self.booked_as(&entry, id, &found.terms)?;
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
         match self.core.ledger.decide_adjustment(id, verdict).await?.ok_or_else(no_such_adjustment)? {
@@ -147,8 +156,12 @@ impl Adjustments {
         let mut fault = |pointer: &str, message: String| faults.push(FieldError::new(pointer, message));
         let policy = self.core.policy.current();
         let meter = terms.meter.as_ref().map(|id| (id, policy.meter(id)));
-        if let Some((id, None)) = meter {
-            fault("/meter", format!("there is no meter {id}"));
+        match meter {
+            Some((id, None)) => fault("/meter", format!("there is no meter {id}")),
+            Some((id, Some(meter))) if !meter.booked => {
+                fault("/meter", format!("{id} is not booked, so there is nothing to correct"));
+            }
+            _ => {}
         }
         if terms.amount.is_zero() {
             fault("/amount", "must not be zero".into());
@@ -225,18 +238,29 @@ impl Adjustments {
         Ok(found)
     }
 
-    fn booked_as(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> BookedAs {
-        let gate_now_ms = self.core.gate_now_ms();
-        let at = |kind, at_ms| entry.calendars.window(kind, at_ms);
-        match terms.effect {
-            AdjustmentEffect::Usage => BookedAs::Usage(CorrectedPeriod {
-                period: at(WindowKind::Period, terms.happened_at_ms),
-                hour_start_ms: at(WindowKind::Hour, terms.happened_at_ms).start_ms,
-                gate_now_ms,
-            }),
-            AdjustmentEffect::Money => BookedAs::Money(at(WindowKind::Period, gate_now_ms)),
+    fn booked_as(&self, entry: &TenantEntry, id: AdjustmentId, terms: &AdjustmentTerms) -> Answer<BookedAs> {
+        Ok(match terms.effect {
+            AdjustmentEffect::Usage => BookedAs::Usage(self.corrected(entry, id, terms)?),
+            AdjustmentEffect::Money => {
+                BookedAs::Money(entry.calendars.window(WindowKind::Period, self.core.gate_now_ms()))
+            }
             AdjustmentEffect::Allowance => BookedAs::Grants,
-        }
+        })
+    }
+
+    fn corrected(
+        &self,
+        entry: &TenantEntry,
+        id: AdjustmentId,
+        terms: &AdjustmentTerms,
+    ) -> Answer<CorrectedPeriod> {
+        let at = |kind| entry.calendars.window(kind, terms.happened_at_ms);
+        Ok(CorrectedPeriod {
+            period: at(WindowKind::Period),
+            hour_start_ms: at(WindowKind::Hour).start_ms,
+            gate_now_ms: self.core.gate_now_ms(),
+            operation: self.calls.correction_of(id, &terms.tenant)?.uuid(),
+        })
     }
 
     /// The adjustment once what is approved of it is carried out. Where a server is away, the job does it later.
@@ -254,9 +278,41 @@ impl Adjustments {
         self.get(stored.id).await
     }
 
-    /// Changes the allowance as is approved. Each step is noted before it is done and is safe to repeat, so that a run
-    /// may end anywhere. Returns whether all of it is booked.
+    /// Has the gate correct an open period, or the ledger, where the period was closed meanwhile. Returns whether it is
+    /// booked.
+    async fn correct(&self, stored: &StoredAdjustment) -> Answer<bool> {
+        let (terms, now_ms) = (&stored.terms, self.core.clock.now_ms());
+        let entry = self.core.policy.tenant(&terms.tenant).await?;
+        let corrected = self.corrected(&entry, stored.id, terms)?;
+        let closed_at_ms = corrected.period.end_ms.saturating_add(self.core.ledger.close_grace_ms());
+        let done = if corrected.gate_now_ms >= closed_at_ms {
+            self.core.progress.settled_epoch(entry.partition).await?;
+            let booked = self.core.ledger.book_closed_adjustment(stored.id, corrected, now_ms).await?;
+            booked.map_err(|why| unbookable(&why))
+        } else if corrected.gate_now_ms >= closed_at_ms.saturating_sub(CLOSES_WITHIN_MS) {
+            Ok(false)
+        } else {
+            self.calls.correct(stored.id, terms, meter_of(terms)?).await.map(|()| true)
+        };
+        match done {
+            Ok(true) if corrected.gate_now_ms < closed_at_ms => {
+                self.core.ledger.note_adjusted(stored.id, Some(terms.amount), now_ms).await?;
+            }
+            // What cannot be taken back now never can.
+            Err(OperationError::Invalid(_)) => {
+                self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
+            }
+            _ => {}
+        }
+        done
+    }
+
+    /// Changes the allowance, or what was used, as is approved. Each step is noted before it is done and is safe to
+    /// repeat, so that a run may end anywhere. Returns whether all of it is booked.
     async fn carry_out(&self, stored: &StoredAdjustment, actor: &str) -> Answer<bool> {
+        if stored.terms.effect == AdjustmentEffect::Usage {
+            return self.correct(stored).await;
+        }
         let done = match stored.terms.amount.is_negative() {
             true => self.lower(stored, actor).await,
             false => self.raise(stored, actor).await.map(Some),
@@ -410,12 +466,10 @@ fn repeated(stored: StoredAdjustment, terms: &AdjustmentTerms) -> Answer<Adjustm
 
 fn unbookable(why: &Unbookable) -> OperationError {
     match why {
-        Unbookable::StillOpen(closes_ms) => OperationError::field(
-            "/happened_at",
+        Unbookable::NotUsedThen(used) => OperationError::field(
+            "/amount",
             format!(
-                "lies in a period that is not closed before {}: record more use as usage, or post the \
-                 adjustment then",
-                rfc3339(*closes_ms)
+                "takes back more than the {used} that were used in that hour: date the rest when it was used"
             ),
         ),
         Unbookable::BelowZero(used) => OperationError::field(
