@@ -119,8 +119,10 @@ async fn once(
             Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
         }
         Job::Grants => {
-            operations.adjustments.follow().await?;
+            let adjusted = operations.adjustments.follow().await;
+            // An adjustment that cannot be carried out now holds up no grant.
             let done = operations.grants.follow().await?;
+            adjusted?;
             let (begun, settled, told) = (done.begun, done.settled, done.told);
             Ok(format!(
                 "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"

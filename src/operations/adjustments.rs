@@ -1,5 +1,6 @@
 //! Adjustments: corrections that finance posts, approved by another person where they are large.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rust_decimal::Decimal;
@@ -117,19 +118,24 @@ impl Adjustments {
 
     /// Carries out what is approved and could not be booked at once. Returns how many are booked now.
     pub async fn follow(&self) -> Answer<u64> {
-        let mut done = 0;
+        let (mut done, mut away) = (0, BTreeMap::new());
         for stored in self.core.ledger.adjustments_to_carry_out(PAGE).await? {
+            let partition = self.core.gate.partition_of(&stored.terms.tenant);
+            if away.contains_key(&partition) {
+                continue;
+            }
             let actor = stored.decided_by.as_ref().unwrap_or(&stored.posted_by);
             match self.carry_out(&stored, actor).await {
                 Ok(is_booked) => done += u64::from(is_booked),
-                Err(error) if error.is_server_away() => return Err(error),
+                // The other adjustments of the partition would wait as long.
+                Err(error) if error.is_server_away() => drop(away.insert(partition, error)),
                 Err(error) => {
                     let item = format!("adjustment {} of tenant {}", stored.id, stored.terms.tenant);
                     self.core.damage.pass_over(Work::Adjustment, &item, &error).await;
                 }
             }
         }
-        Ok(done)
+        away.into_values().next().map_or(Ok(done), Err)
     }
 
     async fn known(&self, id: AdjustmentId) -> Answer<StoredAdjustment> {
@@ -298,9 +304,13 @@ impl Adjustments {
             Ok(true) if corrected.gate_now_ms < closed_at_ms => {
                 self.core.ledger.note_adjusted(stored.id, Some(terms.amount), now_ms).await?;
             }
-            // What cannot be taken back now never can.
+            // What cannot be taken back now never can, unless another run has had it done.
             Err(OperationError::Invalid(_)) => {
-                self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
+                let last_id = self.core.gate.partition_facts(entry.partition).await?.last_id;
+                self.core.progress.catch_up(entry.partition, last_id.unwrap_or_default()).await?;
+                if !self.core.ledger.is_correction_known(corrected.operation).await? {
+                    self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
+                }
             }
             _ => {}
         }
@@ -471,6 +481,10 @@ fn unbookable(why: &Unbookable) -> OperationError {
             format!(
                 "takes back more than the {used} that were used in that hour: date the rest when it was used"
             ),
+        ),
+        Unbookable::OfEndedGrant => OperationError::field(
+            "/amount",
+            "takes back use of a period in which a grant has ended: post it once the period is closed",
         ),
         Unbookable::BelowZero(used) => OperationError::field(
             "/amount",

@@ -223,6 +223,44 @@ async fn what_is_taken_back_unburns_grants_against_the_order_in_which_they_burnt
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn use_of_a_period_in_which_a_grant_has_ended_is_not_taken_back_while_it_is_open() {
+    let app = app().await;
+    let grant = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "paid", "priority": 1, "expires_at": "2026-03-11T00:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "g", grant).await.expect(201);
+    app.use_pages("a", 15).await.expect(201);
+    app.move_clock("2026-03-12T12:00:00Z").await;
+    app.drained().await;
+    wait_for("the grant has ended", Duration::from_secs(30), async || {
+        app.app().operations.grants.follow().await.ok()?;
+        let settled = rows(&app.database, "SELECT count(*) FROM grants WHERE settled_at IS NOT NULL").await;
+        (settled == ["1"]).then_some(())
+    })
+    .await;
+    let less = correction("-7", "2026-03-10T12:00:00Z");
+    let refused = app.post_keyed(ADJUSTMENTS, "less", less).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!(consumed(&app).await[2..], ["15", "45"], "what was burnt of the grant is not free again");
+    corrected(&app, "more", "2", "2026-03-10T12:00:00Z").await;
+    assert_eq!(consumed(&app).await[2..], ["17", "43"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_correction_of_which_no_adjustment_knows_is_named() {
+    let app = app().await;
+    app.use_pages("a", 15).await.expect(201);
+    app.drained().await;
+    corrected(&app, "less", "-5", "2026-03-10T12:00:00Z").await;
+    assert_eq!(faults(&app).await, Vec::<String>::new());
+    as_owner(&app.database, &UNNOTED.replace("approved", "declined")).await.unwrap();
+    let named = faults(&app).await.concat();
+    assert!(named.contains("which no adjustment has the gate do"), "{named}");
+    app.leave_unbalanced("an adjustment was declined by hand");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_large_one_waits_for_another_person_and_is_booked_then() {
     let app = app().await;
     app.define("plans/plan", json!({ "limits": [], "quotas": [quota_of("50").with("mode", "soft")] })).await;

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use diesel::dsl::exists;
+use diesel::prelude::*;
 use diesel::sql_types::{self, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -17,9 +19,18 @@ use crate::domain::ids::{MeterId, ReservationId, TenantId};
 use crate::domain::movements::corrections::in_closed_period;
 use crate::domain::period::Window;
 use crate::ledger::corrections::Corrections;
-use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, instant, open_periods, quarantine};
+use crate::ledger::schema::grants;
+use crate::ledger::{
+    BEGIN_BOOKING, Ledger, LedgerError, cursors, instant, open_periods, quarantine, reservations,
+};
 
 impl Ledger {
+    /// Whether the operation by which the gate corrects an open period is booked, or waits in the quarantine.
+    pub async fn is_correction_known(&self, operation: uuid::Uuid) -> Result<bool, LedgerError> {
+        let operation = ReservationId::from_bytes(operation.into_bytes());
+        self.read(move |connection| is_known(connection, operation).boxed()).await
+    }
+
     /// Books an adjustment that the gate was to make in a period that is closed by now, unless it has done so: then it
     /// is noted. All that the gate did before must be booked. Returns whether it is done, or why it never will be.
     pub async fn book_closed_adjustment(
@@ -44,8 +55,9 @@ impl Ledger {
                 if stored.state != AdjustmentState::Approved {
                     return Ok(Ok(true));
                 }
-                // What the gate did waits for somebody who decides about it.
-                if !quarantine::waiting(connection, &[operation]).await?.is_empty() {
+                // What the gate did is booked since, which the next run notes, or waits for somebody who decides about
+                // it.
+                if is_known(connection, operation).await? {
                     return Ok(Ok(false));
                 }
                 match prepare(connection, id, &stored.terms, corrected, grace_ms).await? {
@@ -61,6 +73,30 @@ impl Ledger {
         })
         .await
     }
+}
+
+/// Whether the gate's correction is booked, or waits in the quarantine.
+async fn is_known(connection: &mut AsyncPgConnection, operation: ReservationId) -> Result<bool, LedgerError> {
+    Ok(reservations::read_one(connection, operation).await?.is_some()
+        || !quarantine::waiting(connection, &[operation]).await?.is_empty())
+}
+
+/// Whether a grant of a quota has ended in a period, or is about to.
+async fn has_ended_grant(
+    connection: &mut AsyncPgConnection,
+    (tenant, meter): (&TenantId, &MeterId),
+    period: Window,
+    gate_now_ms: i64,
+) -> Result<bool, LedgerError> {
+    let now = instant::from_ms(gate_now_ms)?;
+    let has_ended =
+        grants::settled_at.is_not_null().or(grants::voided_at.is_not_null()).or(grants::expires_at.le(now));
+    let ended = grants::table
+        .filter(grants::tenant.eq(tenant))
+        .filter(grants::meter.eq(meter))
+        .filter(grants::period_start.eq(instant::from_ms(period.start_ms)?))
+        .filter(has_ended);
+    Ok(diesel::select(exists(ended)).get_result(connection).await?)
 }
 
 /// How it is booked. The partition's cursor is locked.
@@ -85,6 +121,9 @@ pub(super) async fn prepare(
                 .await?;
             if used + terms.amount.decimal() < Decimal::ZERO {
                 return Ok(Err(Unbookable::NotUsedThen(used.max(Decimal::ZERO))));
+            }
+            if has_ended_grant(connection, (tenant, meter), period, gate_now_ms).await? {
+                return Ok(Err(Unbookable::OfEndedGrant));
             }
         }
         return Ok(Ok(Way::Gate(period, operation)));

@@ -1,6 +1,6 @@
 -- Adjustments of usage beside their entries, of which each has one once it is booked; and the grants of those of the
 -- allowance, and the entries of those of money. What the gate has corrected of an open period is an operation of its
--- own.
+-- own, until its month has left.
 SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
     concat(
         CASE WHEN a.state IS NULL THEN 'does not exist' ELSE concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0)) END,
@@ -45,6 +45,15 @@ CROSS JOIN LATERAL (
     WHERE e.tenant = a.tenant AND e.happened_at = a.happened_at AND e.operation_id = a.gate_operation AND e.meter = a.meter
         AND e.period_start = a.gate_period AND e.corrected AND 'consumed' IN (credit, debit)
 ) e
-WHERE a.tenant = ANY($1) AND a.gate_period IS NOT NULL AND a.state = 'booked'
+CROSS JOIN (SELECT max((month + interval '1 month')::timestamp AT TIME ZONE 'UTC') AS from_at FROM openings) held
+WHERE a.tenant = ANY($1) AND a.gate_period IS NOT NULL AND a.state = 'booked' AND (held.from_at IS NULL OR a.happened_at >= held.from_at)
     AND (e.entries <> 1 OR e.amount IS DISTINCT FROM a.booked_amount OR a.booked_amount <> a.amount)
+UNION ALL
+SELECT concat_ws(' ', 'operation', e.operation_id, 'of', e.tenant),
+    concat('corrects ', e.amount, ' of ', e.meter, ', which no adjustment has the gate do')
+FROM entries e
+WHERE e.tenant = ANY($1) AND e.corrected AND NOT EXISTS (
+    SELECT FROM adjustments a
+    WHERE a.tenant = e.tenant AND a.gate_operation = e.operation_id AND a.gate_period IS NOT NULL AND a.state IN ('approved', 'booked')
+)
 LIMIT $2
