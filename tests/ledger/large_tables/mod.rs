@@ -206,7 +206,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
 async fn policy(ledger: &Ledger, plans: &mut Plans) {
     let (acme, other) = (tenant("acme"), tenant("tenant-77"));
     assert!(plans.of("read_tenant_definition", ledger.read_tenant_definition(&other)).await.is_some());
-    assert_eq!(plans.of("read_tenants", ledger.read_tenants(vec![other, acme.clone()])).await.len(), 1);
+    assert_eq!(plans.of("read_tenants", ledger.read_tenants(vec![other, acme.clone()])).await.len(), 2);
     plans.of("read_policy", ledger.read_policy()).await;
     plans.of("policy_version", ledger.policy_version()).await;
     plans.of("policy_versions", ledger.policy_versions()).await;
