@@ -119,9 +119,8 @@ async fn once(
             Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
         }
         Job::Grants => {
-            let adjusted = operations.adjustments.follow().await;
             // An adjustment that cannot be carried out now holds up no grant.
-            let done = operations.grants.follow().await?;
+            let (adjusted, done) = (operations.adjustments.follow().await, operations.grants.follow().await?);
             adjusted?;
             let (begun, settled, told) = (done.begun, done.settled, done.told);
             Ok(format!(

@@ -1,5 +1,7 @@
 //! Adjustments: corrections that finance posts, approved by another person where they are large.
 
+mod usage;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,8 +14,7 @@ use crate::domain::ids::{IdempotencyKey, MeterId};
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment, Posted, StoredAdjustment,
-    StoredGrant, Unbookable, Verdict,
+    AdjustmentGrant, BookedAs, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant, Verdict,
 };
 use crate::operations::answers::{AdjustmentDetails, Rows};
 use crate::operations::calls::Calls;
@@ -25,11 +26,10 @@ use crate::operations::memory::{Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::AdjustmentsRequest;
 
+use self::usage::unbookable;
+
 /// How many approved adjustments a run carries out at most.
 const PAGE: usize = 500;
-/// A period that closes within this time takes no correction at the gate any more: the ledger books it once it is
-/// closed.
-const CLOSES_WITHIN_MS: i64 = 60_000;
 /// How many grants of a meter an adjustment looks at.
 const GRANTS_MAX: usize = 500;
 
@@ -254,21 +254,6 @@ impl Adjustments {
         })
     }
 
-    fn corrected(
-        &self,
-        entry: &TenantEntry,
-        id: AdjustmentId,
-        terms: &AdjustmentTerms,
-    ) -> Answer<CorrectedPeriod> {
-        let at = |kind| entry.calendars.window(kind, terms.happened_at_ms);
-        Ok(CorrectedPeriod {
-            period: at(WindowKind::Period),
-            hour_start_ms: at(WindowKind::Hour).start_ms,
-            gate_now_ms: self.core.gate_now_ms(),
-            operation: self.calls.correction_of(id, &terms.tenant)?.uuid(),
-        })
-    }
-
     /// The adjustment once what is approved of it is carried out. Where a server is away, the job does it later.
     async fn carried_out(&self, stored: StoredAdjustment, actor: &str) -> Answer<AdjustmentDetails> {
         if stored.state != AdjustmentState::Approved {
@@ -282,39 +267,6 @@ impl Adjustments {
             }
         }
         self.get(stored.id).await
-    }
-
-    /// Has the gate correct an open period, or the ledger, where the period was closed meanwhile. Returns whether it is
-    /// booked.
-    async fn correct(&self, stored: &StoredAdjustment) -> Answer<bool> {
-        let (terms, now_ms) = (&stored.terms, self.core.clock.now_ms());
-        let entry = self.core.policy.tenant(&terms.tenant).await?;
-        let corrected = self.corrected(&entry, stored.id, terms)?;
-        let closed_at_ms = corrected.period.end_ms.saturating_add(self.core.ledger.close_grace_ms());
-        let done = if corrected.gate_now_ms >= closed_at_ms {
-            self.core.progress.settled_epoch(entry.partition).await?;
-            let booked = self.core.ledger.book_closed_adjustment(stored.id, corrected, now_ms).await?;
-            booked.map_err(|why| unbookable(&why))
-        } else if corrected.gate_now_ms >= closed_at_ms.saturating_sub(CLOSES_WITHIN_MS) {
-            Ok(false)
-        } else {
-            self.calls.correct(stored.id, terms, meter_of(terms)?).await.map(|()| true)
-        };
-        match done {
-            Ok(true) if corrected.gate_now_ms < closed_at_ms => {
-                self.core.ledger.note_adjusted(stored.id, Some(terms.amount), now_ms).await?;
-            }
-            // What cannot be taken back now never can, unless another run has had it done.
-            Err(OperationError::Invalid(_)) => {
-                let last_id = self.core.gate.partition_facts(entry.partition).await?.last_id;
-                self.core.progress.catch_up(entry.partition, last_id.unwrap_or_default()).await?;
-                if !self.core.ledger.is_correction_known(corrected.operation).await? {
-                    self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
-                }
-            }
-            _ => {}
-        }
-        done
     }
 
     /// Changes the allowance, or what was used, as is approved. Each step is noted before it is done and is safe to
@@ -471,25 +423,6 @@ fn repeated(stored: StoredAdjustment, terms: &AdjustmentTerms) -> Answer<Adjustm
         Ok(AdjustmentDetails { stored, replayed: true })
     } else {
         Err(OperationError::AdjustmentKeyReused(stored.id))
-    }
-}
-
-fn unbookable(why: &Unbookable) -> OperationError {
-    match why {
-        Unbookable::NotUsedThen(used) => OperationError::field(
-            "/amount",
-            format!(
-                "takes back more than the {used} that were used in that hour: date the rest when it was used"
-            ),
-        ),
-        Unbookable::OfEndedGrant => OperationError::field(
-            "/amount",
-            "takes back use of a period in which a grant has ended: post it once the period is closed",
-        ),
-        Unbookable::BelowZero(used) => OperationError::field(
-            "/amount",
-            format!("takes back more than the {used} that were used in that period"),
-        ),
     }
 }
 

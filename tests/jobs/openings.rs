@@ -181,7 +181,7 @@ async fn a_fact_that_comes_once_its_month_has_left_is_booked_and_proven() {
 async fn nothing_of_a_month_is_read_while_no_other_can_be_booked() {
     let (app, to) = (in_august().await, directory());
     let refuse = "CREATE FUNCTION refuse_under_lock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-            IF EXISTS (SELECT FROM pg_locks WHERE relation = 'entries'::regclass AND mode = 'AccessExclusiveLock') THEN \
+            IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'entries'::regclass AND mode = 'AccessExclusiveLock') THEN \
                 RAISE EXCEPTION 'all months are locked'; \
             END IF; RETURN NEW; END $$";
     as_owner(&app.database, refuse).await.unwrap();

@@ -67,8 +67,8 @@ local function plain_consume(real, now, facts)
   if not header or unpack_from('<i8', header) ~= epoch then
     return nil
   end
-  -- After 40 bytes a header lists counters that were created inside their window. They count a record that does not name
-  -- them where it is older than their restore; those of subjects are not told apart here.
+  -- After 40 bytes a header lists counters that were created inside their window. They count a record that does not
+  -- name them if it was made before their restore. Those of subjects are not looked up here.
   local listed_at, born_at = 42, unpack_from('<i8', raw, 25)
   if #header > 40 and byte(header, 41) ~= 0 then
     return nil

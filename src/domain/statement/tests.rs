@@ -343,8 +343,7 @@ fn a_note_gives_back_what_was_not_burnt_of_a_voided_grant_with_its_tax() {
 /// The note to ten more pages, which leaves what was given back before as it is.
 fn note_of(first: &Document, before: &Document) -> Document {
     let used = used("100", "0");
-    let note =
-        first.corrected(std::slice::from_ref(before), &first, &used, &before.charges).unwrap().unwrap();
+    let note = first.corrected(std::slice::from_ref(before), first, &used, &before.charges).unwrap().unwrap();
     let content = Content::CreditNote { corrects: 1, lines: note.lines };
     Document { used, total: note.total, content, ..before.clone() }
 }

@@ -185,6 +185,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let none = IdempotencyKey::parse("none").unwrap();
     plans.of("adjustment", ledger.adjustment(AdjustmentId::of(&acme, &none))).await;
     plans.of("is_operation", ledger.is_operation(&acme, Uuid::nil())).await;
+    assert!(!plans.of("is_correction_known", ledger.is_correction_known(Uuid::nil())).await);
     let of_acme = AdjustmentFilter { tenant: Some(acme.clone()), ..AdjustmentFilter::default() };
     for filter in [AdjustmentFilter::default(), of_acme] {
         plans.of("list_adjustments", ledger.list_adjustments(&filter, None, 50)).await;
