@@ -283,6 +283,7 @@ fn record(tenant: TenantId, now_ms: i64) -> Record {
         last_sequence: 0,
         start_after_ms: 0,
         unmoved: 0,
+        correction: None,
     };
     let period_start_ms = now_ms - now_ms % MONTH_MS;
     let rest = BodyDetails {

@@ -115,7 +115,7 @@ impl Service {
             let one = |number: usize| json!({ "id": format!("limit-{number}"), "meter": "page", "algorithm": "calendar", "window": windows[number % 4], "capacity": "1000000000000" });
             (0..count).map(one).collect()
         };
-        let of_calls = json!({ "id": "calls", "meter": "call", "algorithm": "calendar", "window": "hour", "capacity": "1000000000000" });
+        let of_calls = json!({ "id": "calls", "meter": "call", "class": "rate", "algorithm": "calendar", "window": "hour", "capacity": "1000000000000" });
         for count in [1, 3, 16] {
             let mut limits = limits(count);
             limits.push(of_calls.clone());

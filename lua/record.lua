@@ -4,7 +4,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation  4 tenant's state  5.. subjects' states
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 call (packed in gate/record.rs)  6 body
 -- returns  { status, real time, time, outbox id, ... }
---          DONE    REPLAYED, KEY_REUSED: record    TOO_LARGE: a counter would be beyond the largest amount
+--          DONE    REPLAYED, KEY_REUSED: record    TOO_LARGE: a counter would be beyond the largest amount, or below 0
 --          STALE_WINDOW: a window has not begun    COLD: tenant, state hashes, counters    ASK_LEDGER
 --          ALARM: epoch found
 -- event    reserve or usage, with the whole record, at the time when it was taken
@@ -31,7 +31,9 @@ end
 local existing = read_record(redis.call('GET', KEYS[3]), epoch)
 local flags, taken_at, born_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
   struct.unpack('<Bi8i8i8i8i8i8B', ARGV[5])
-local is_usage, degraded, asks, asked = flags % 2 == 1, flags % 4 >= 2, flags % 8 >= 4, flags >= 8
+local is_usage, degraded, asks, asked = flags % 2 == 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8
+-- A correction has the bits of a record's flags; one that takes back lowers what it counts.
+local correction, sign = flags >= 16 and (flags >= 32 and 96 or 32) or 0, flags >= 32 and -1 or 1
 taken_at = taken_at > 0 and taken_at or now
 local amounts, ends, end_count = {}, {}, nil
 for line = 1, line_count do
@@ -77,10 +79,14 @@ for _, check in ipairs(checks) do
     check.mark = math.min(check.mark, born_at)
   end
   for line, weight in pairs(check.weights) do
-    check.algorithm.charge(check, weight * consumed[line])
+    check.algorithm.charge(check, sign * weight * consumed[line])
+  end
+  -- One that no ledger restores may have counted less than is taken back: in shadow, or since a loss of memory.
+  if check.rate and check.consumed < 0 then
+    check.consumed = 0
   end
   check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
-  if check.moved and (check.consumed > 9e15 or check.reserved > 9e15) then
+  if check.moved and (check.consumed > 9e15 or check.reserved > 9e15 or check.consumed < 0) then
     return { TOO_LARGE, real, now, '' }
   end
 end
@@ -89,6 +95,6 @@ end
 local record = {
   layout = layout_of(checks), state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1,
   epoch = epoch, degraded = degraded, expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry,
-  sequence = 0, held = held, consumed = consumed, id = ARGV[4], body = ARGV[6],
+  sequence = 0, held = held, consumed = consumed, correction = correction, id = ARGV[4], body = ARGV[6],
 }
 return { DONE, real, now, admit(record, due, tombstone, holders, checks, windows_end, now, taken_at) }

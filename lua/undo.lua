@@ -39,6 +39,8 @@ local holders = measure(holder_keys(prefix, again), again.counters, epoch, now, 
 local due = due_list(prefix, booked.expires_at, due_ms, tonumber(facts[2]))
 local same_life = record and record.born_at == again.born_at and record.sequence >= place
   and body_of(record, 16) == body_of(again, 16)
+-- A correction that takes back has lowered what it counts.
+local sign = record and record.correction > 32 and -1 or 1
 -- Whether the ledger restored a counter after the repeat, and so without it.
 local function is_told(counter)
   local holder = holders[counter.scope_index]
@@ -69,7 +71,7 @@ for _, counter in ipairs(again.counters) do
     local consumed, open = counter.consumed, record.state == STATE_RESERVED
     local reserved = counter.reserved - (open and held_in(record, counter) or 0)
     for line, weight in pairs(counter.algorithm.is_restorable and counter.weights or {}) do
-      consumed = consumed - weight * record.consumed[line]
+      consumed = consumed - sign * weight * record.consumed[line]
     end
     -- A counter with less than that was set in another way: the next checkpoint compares it.
     if consumed >= 0 and reserved >= 0 then

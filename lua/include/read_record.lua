@@ -23,7 +23,7 @@ local function read_record(raw, epoch)
     end
   end
   local start_after = 0
-  if flags >= 16 then
+  if flags % 32 >= 16 then
     start_after, at = struct.unpack('<i8', raw, at)
   end
   local unmoved = 0
@@ -33,7 +33,7 @@ local function read_record(raw, epoch)
   return {
     layout = layout, state = state, count = count, late = flags % 2 == 1, degraded = flags % 8 >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
-    held = held, consumed = consumed, uncharged = uncharged, start_after = start_after, unmoved = unmoved, raw = raw, body_at = at,
+    held = held, consumed = consumed, uncharged = uncharged, start_after = start_after, unmoved = unmoved, correction = flags - flags % 32, raw = raw, body_at = at,
     tenant = false, core_length = 0, lines = false, tail = false, named = 0, subjects = false, counters = false, keyed = false, hex = false,
   }
 end

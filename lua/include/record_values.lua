@@ -4,6 +4,7 @@ local function record_values(record)
   local uncharged = record.uncharged
   local kept, start_after = uncharged and #uncharged or 0, record.start_after or 0
   local flags = (record.late and 1 or 0) + (record.degraded and 4 or 0) + (kept > 0 and 8 or 0) + (start_after > 0 and 16 or 0)
+    + (record.correction or 0)
   local values = { record.layout, record.state, record.count, flags, record.step, record.epoch, record.expires_at, record.born_at,
     record.latest_expiry, record.sequence }
   local at = #values

@@ -15,10 +15,10 @@ use super::amount::{Amount, Units};
 use super::entry::PostedLine;
 use super::event::{Change, Event};
 use super::ids::MeterId;
-use super::movements::{Movement, gate};
+use super::movements::{Movement, corrections, gate};
 use super::open_periods::{OpenPeriods, UnknownCalendar};
 use super::period::Window;
-use super::reservation::{BodyDetails, Head, LineUnits, Record, ReservationState};
+use super::reservation::{BodyDetails, Correction as Corrects, Head, LineUnits, Record, ReservationState};
 
 /// The effect of an event on the books.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +88,9 @@ pub enum BookError {
     /// Nothing says which period follows its closed one.
     #[error(transparent)]
     Calendar(#[from] UnknownCalendar),
+    /// It corrects a period that is closed by now.
+    #[error("the period that it corrects is closed")]
+    Closed,
     /// A reserve that consumes, or a usage that holds.
     #[error("a new reservation in state {0} is not what its event says")]
     WrongState(ReservationState),
@@ -211,6 +214,9 @@ fn booking(
     for (index, rule) in after.body.lines.iter().enumerate() {
         let moves = line_moves(&after, was, index, is_usage)?;
         let stands = open.stands_in(&after.body.tenant, &rule.meter, moves.period, event.gate_time_ms)?;
+        if after.head.correction.is_some() && stands.start_ms != moves.period.start_ms {
+            return Err(BookError::Closed);
+        }
         let (movements, returns) = moves.in_period(stands);
         if !returns.is_zero() {
             let (line, meter) = (number(index), rule.meter.clone());
@@ -282,10 +288,15 @@ fn line_moves(
     let movements = match was {
         None if !is_usage => gate::reserve(period, amount(held_now)),
         _ if head.late => gate::late_consume(period, ended, rise),
-        None => gate::usage(period, rise),
+        None => match head.correction {
+            None => gate::usage(period, rise),
+            Some(Corrects::More) => corrections::in_open_period(period, Amount::ZERO, rise),
+            Some(Corrects::Less) => corrections::in_open_period(period, rise, Amount::ZERO),
+        },
         Some(_) => gate::change(period, ended, rise),
     };
-    let begins_to_consume = before.consumed == Units::ZERO && now.consumed > Units::ZERO;
+    let begins_to_consume =
+        before.consumed == Units::ZERO && now.consumed > Units::ZERO && !head.takes_back();
     Ok(LineMoves { period, movements, is_fact: is_usage || head.late, begins_to_consume })
 }
 

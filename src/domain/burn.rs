@@ -101,9 +101,23 @@ pub fn burn(
     burnt
 }
 
-/// How much is unburnt of all that counts once this much is `consumed`.
-pub fn unburnt(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) -> Decimal {
-    fold(included, grants, consumed).active.values().sum()
+/// How much is available, once this much is `consumed`, of what nobody has paid for. What is `held` is set against all
+/// that is unburnt, in burn order.
+pub fn free(
+    included: (BurnPlace, Decimal),
+    grants: &[Burnable],
+    consumed: Decimal,
+    held: Decimal,
+) -> Decimal {
+    let (mut free, mut held) = (Decimal::ZERO, held.max(Decimal::ZERO));
+    for (place, left) in fold(included, grants, consumed).active {
+        let set = held.min(left);
+        held -= set;
+        if place.kind != GrantKind::Paid {
+            free += left - set;
+        }
+    }
+    free
 }
 
 fn fold(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) -> Burning {
@@ -297,10 +311,24 @@ mod tests {
         );
         assert_eq!(burnt(50, &all(40, 45), 45), [50, 30, 5, -40], "then what nobody's plan gave");
         assert_eq!(burnt(50, &all(70, 0), 5), [50, 25, 0, -70], "what was taken burns no more");
-        let left = |all: &[Burnable], consumed: i64| {
-            unburnt((BurnPlace::of_included((0, 100)), 50.into()), all, consumed.into())
-        };
-        assert_eq!((left(&all(40, 0), 0), left(&all(40, 0), 45)), (50.into(), 5.into()));
         assert_eq!(burnt(50, &all(30, 60), 10), [20, 10, 10, -30], "what was taken stays taken");
+    }
+
+    #[test]
+    fn free_is_what_is_available_and_nobody_paid_for_and_holds_are_set_against_what_burns_first() {
+        let paid = |priority| Burnable {
+            place: place("paid", priority, 100, GrantKind::Paid),
+            ..grant("paid", 30, cut(1, 0), None)
+        };
+        let left = |grant: &Burnable, consumed: i64, held: i64| {
+            let base = (BurnPlace::of_included((0, 100)), 50.into());
+            i64::try_from(free(base, std::slice::from_ref(grant), consumed.into(), held.into())).unwrap()
+        };
+        let (first, last) = (paid(1), paid(60));
+        assert_eq!([left(&first, 0, 0), left(&last, 0, 0)], [50, 50], "what was paid for is not free");
+        assert_eq!([left(&first, 20, 0), left(&last, 20, 0)], [50, 30]);
+        assert_eq!([left(&first, 20, 15), left(&last, 20, 15)], [45, 15]);
+        assert_eq!([left(&first, 20, 70), left(&last, 20, 70)], [0, 0]);
+        assert_eq!([left(&first, 90, 0), left(&last, 90, 0)], [0, 0], "never less than nothing");
     }
 }

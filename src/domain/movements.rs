@@ -190,6 +190,8 @@ pub struct EntryFlags {
     pub carried: bool,
     /// Of a reservation that a call changed while the gate was away.
     pub degraded: bool,
+    /// Finance has corrected what was used.
+    pub corrected: bool,
 }
 
 /// The amounts of a meter's accounts in one period, by [`Account::index`]: units, never money.

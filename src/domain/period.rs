@@ -25,6 +25,9 @@ use super::whole_number::whole_number;
 
 const HOUR_MS: i64 = 3_600_000;
 
+/// How long before its start a period is opened at the earliest (ms).
+pub const OPENED_AHEAD_MS: i64 = 24 * HOUR_MS;
+
 /// Calendars work between these instants (years 1 to 9999); an instant outside counts as the nearer of them.
 const EARLIEST_MS: i64 = -62_135_596_800_000;
 const LATEST_MS: i64 = 253_370_764_800_000;

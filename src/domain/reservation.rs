@@ -130,9 +130,25 @@ pub struct Head {
     /// A bit for each counter that it names and did not move, from the lowest on: those of shadow limits that would
     /// have refused it.
     pub unmoved: u32,
+    /// That it corrects what was used, and how.
+    pub correction: Option<Correction>,
+}
+
+/// How usage is corrected: a record of its own says by how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Correction {
+    /// More was used.
+    More,
+    /// Less was used.
+    Less,
 }
 
 impl Head {
+    /// Whether it takes back what its lines say, instead of consuming it.
+    pub fn takes_back(&self) -> bool {
+        self.correction == Some(Correction::Less)
+    }
+
     /// Whether it did not move the counter of this number.
     pub fn leaves_out(&self, counter: usize) -> bool {
         u32::try_from(counter).is_ok_and(|number| self.unmoved.checked_shr(number).unwrap_or(0) & 1 == 1)

@@ -169,8 +169,8 @@ pub struct TenantDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
     /// From when on its quotas follow a change to this plan; limits do at once. `now`: in the open period the
-    /// difference is granted, or voided as far as it is available. `next_period`: the open period stays as it is.
-    /// Absent: at once where the plan includes more, else with the next period.
+    /// difference is granted, or voided as far as it is available and nobody has paid for it. `next_period`: the open
+    /// period stays as it is. Absent: at once where the plan includes more, else with the next period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_from: Option<Effective>,
     /// The zone of its days; absent: unchanged, UTC for a new tenant.

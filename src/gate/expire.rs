@@ -1,14 +1,12 @@
 //! `expire`: the sweep that gives back the units of expired holds.
 
-use redis::Value;
-
 use crate::domain::codec::Undecodable;
 use crate::domain::ids::Partition;
 
 use super::Gate;
-use super::call::text;
 use super::error::GateError;
 use super::keys::Keys;
+use super::scan::Walk;
 use super::scripts::Script;
 
 /// How many empty buckets one call passes at most; over more of them the sweep leaps.
@@ -17,8 +15,6 @@ const EMPTY_BUCKETS_MAX: u32 = 2_000;
 pub const BATCH_MAX: u32 = 500;
 /// The most due lists of one call.
 const LISTS_MAX: usize = 100;
-/// How many keys of the server one step of the search for due lists passes.
-const KEYS_AT_ONCE: u32 = 2_000;
 
 /// Something that the sweep skipped because it cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,22 +97,11 @@ impl Gate {
 
     /// The due lists of all partitions, in no order. One that exists during the whole search is among them.
     pub async fn due_lists(&self) -> Result<Vec<DueList>, GateError> {
-        let mut lists = Vec::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(Keys::DUE_PATTERN).arg("COUNT").arg(KEYS_AT_ONCE);
-            let Ok([next, Value::Array(keys)]) =
-                <[Value; 2]>::try_from(self.plain(&scan).await?.into_sequence().unwrap_or_default())
-            else {
-                return Err(Undecodable("SCAN").into());
-            };
-            lists.extend(keys.iter().filter_map(|key| self.keys.read_due(text(key).ok()?)));
-            text(&next)?.clone_into(&mut cursor);
-            if cursor == "0" {
-                return Ok(lists);
-            }
+        let (mut lists, mut walk) = (Vec::new(), Walk::over(Keys::DUE_PATTERN));
+        while let Some(keys) = walk.next(self).await? {
+            lists.extend(keys.iter().filter_map(|key| self.keys.read_due(key)));
         }
+        Ok(lists)
     }
 
     /// Sweeps all lists of a partition before `leap`, and settles the leap. `buckets` are those found after the leap.

@@ -87,6 +87,11 @@ impl Keys {
         self.key(id.partition(), &[kind, &id.to_hex()])
     }
 
+    /// A pattern that matches the key of every light reservation of a partition.
+    pub fn light_pattern(&self, partition: Partition) -> String {
+        self.key(partition, &["held:*"])
+    }
+
     /// A partition's light reservations that hold, by when they end.
     pub fn holds(&self, partition: Partition) -> String {
         self.key(partition, &["holds"])

@@ -30,6 +30,7 @@ pub mod repair;
 pub mod reserve;
 pub mod resolve;
 pub mod restore;
+mod scan;
 pub mod scripts;
 mod server;
 pub mod status;

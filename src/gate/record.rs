@@ -4,7 +4,7 @@
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::ids::{OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
-use crate::domain::reservation::{Body, Record, ReservationState};
+use crate::domain::reservation::{Body, Correction, Record, ReservationState};
 
 use super::Gate;
 use super::call::Reply;
@@ -51,7 +51,7 @@ pub enum RecordOutcome {
     Replayed,
     /// The id belongs to a call with another fingerprint, whose record this is.
     KeyReused(Box<Record>),
-    /// A counter would be beyond the largest amount.
+    /// A counter would be beyond the largest amount, or below zero.
     TooLarge,
     /// One of its windows has not begun by the script's clock.
     StaleWindow {
@@ -70,6 +70,8 @@ pub enum RecordOutcome {
 const DEGRADED: u8 = 2;
 const ASK: u8 = 4;
 const ASKED: u8 = 8;
+const CORRECTED: u8 = 16;
+const TAKES_BACK: u8 = 32;
 
 impl Gate {
     /// Holds or counts what no limit refuses. One round trip.
@@ -100,7 +102,8 @@ impl Gate {
 
     /// Layout: `B flags  i8 taken_at (0: now)  i8 born_at  i8 expires_at  i8 latest_expiry  i8 tombstone  i8 due_bucket
     /// B lines  i8 each  B counters  i8 window_end each`, then the counters as [`pack_counters`] packs them.
-    /// `flags`: 1 usage, 2 degraded, 4 ask the ledger first, 8 the ledger was asked.
+    /// `flags`: 1 usage, 2 degraded, 4 ask the ledger first, 8 the ledger was asked, 16 a correction, 32 that takes
+    /// back.
     fn pack_record_call(&self, call: &RecordCall<'_>, keyed: bool) -> Vec<u8> {
         let head = &call.record.head;
         let is_usage = head.state == ReservationState::Consumed;
@@ -112,7 +115,12 @@ impl Gate {
             IdCheck::Asked => ASKED,
         };
         let degraded = if head.degraded { DEGRADED } else { 0 };
-        out.put_byte(u8::from(is_usage) | degraded | id_check);
+        let correction = match head.correction {
+            None => 0,
+            Some(Correction::More) => CORRECTED,
+            Some(Correction::Less) => CORRECTED | TAKES_BACK,
+        };
+        out.put_byte(u8::from(is_usage) | degraded | id_check | correction);
         out.put_8(call.taken_at_ms.unwrap_or_default());
         out.put_8(head.born_at_ms);
         out.put_8(head.expires_at_ms);

@@ -47,7 +47,8 @@ struct AdjustmentBody {
     /// Of which meter; for `money` it may be left out.
     #[serde(default)]
     meter: Option<MeterId>,
-    /// `usage`: what was used in a closed period. `allowance`: what may be used in the open one. `money`: what is owed.
+    /// `usage`: what was used, in a closed period or in the open one. `allowance`: what may be used in the open one.
+    /// `money`: what is owed.
     #[schema(value_type = String, example = "usage", pattern = "^(usage|allowance|money)$")]
     effect: AdjustmentEffect,
     /// By how much: above zero for more of it, below for less.
@@ -56,7 +57,7 @@ struct AdjustmentBody {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     currency: Option<Currency>,
-    /// When it happened (RFC 3339). For `usage` it lies in the closed period that is corrected.
+    /// When it happened (RFC 3339). For `usage` it lies in the period that is corrected.
     #[schema(value_type = String, format = DateTime, example = "2026-12-14T10:00:00Z")]
     happened_at: Time,
     /// The operation that it corrects: the id of a reservation, grant or adjustment of the tenant.
@@ -147,7 +148,7 @@ pub(super) struct AdjustmentAnswer {
     pub(super) booked_at: Option<String>,
     /// What was booked: less than `amount` where less was left of the grants that it voids.
     pub(super) booked_amount: Option<String>,
-    /// The start of the closed period that it corrects.
+    /// The start of the period that it corrects.
     pub(super) period_start: Option<String>,
     /// The start of the period in which it is booked.
     pub(super) booked_in: Option<String>,
@@ -199,9 +200,10 @@ impl From<AdjustmentDetails> for AdjustmentAnswer {
 /// Post a correction. It is booked at once, or once another person has approved it, where it is large.
 ///
 /// Usage of a closed period is corrected in the period that is open now, apart from its allowance, and billed by a
-/// credit note to the closed period's statement. More allowance is a grant until the end of the open period; less
-/// voids grants, the one that burns last first. Money is owed, or owed back, at once: it is a line of the statement of
-/// the open period. Nothing that stands in the books is changed.
+/// credit note to the closed period's statement. Usage of the open period is corrected at the gate, whose counters and
+/// quotas follow. More allowance is a grant until the end of the open period; less voids grants, the one that burns
+/// last first. Money is owed, or owed back, at once: it is a line of the statement of the open period. Nothing that
+/// stands in the books is changed.
 #[utoipa::path(
     tag = "reports",
     params(("Idempotency-Key" = Option<String>, Header, description = "Required, here or as `idempotency_key` in the body.")),
@@ -211,7 +213,7 @@ impl From<AdjustmentDetails> for AdjustmentAnswer {
         "reference": "ticket 4711", "idempotency_key": "ticket-4711"
     })),
     responses(
-        (status = 201, description = "Posted: `pending` or `booked`.", body = AdjustmentAnswer),
+        (status = 201, description = "Posted: `pending` or `booked`; `approved` where a server is away: it is booked later.", body = AdjustmentAnswer),
         (status = 200, description = "A replay.", body = AdjustmentAnswer),
     )
 )]

@@ -292,7 +292,7 @@ pub(super) async fn create_grant(
     params(("id" = String, Path, description = "The grant.")),
     responses(
         (status = 200, description = "Voided, or ending where a server is away.", body = GrantAnswer),
-        (status = 409, description = "`already_resolved`: it has expired.", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 409, description = "`already_resolved`: it has expired. `in_use`: a plan includes more by it; another plan takes it back.", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
 #[post("/v1/admin/grants/{id}/void")]

@@ -119,8 +119,9 @@ async fn once(
             Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
         }
         Job::Grants => {
-            operations.adjustments.follow().await?;
-            let done = operations.grants.follow().await?;
+            // An adjustment that cannot be carried out now holds up no grant.
+            let (adjusted, done) = (operations.adjustments.follow().await, operations.grants.follow().await?);
+            adjusted?;
             let (begun, settled, told) = (done.begun, done.settled, done.told);
             Ok(format!(
                 "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"

@@ -78,7 +78,9 @@ impl BatchHash {
         self.text(entry.debit.as_str());
         self.text(&entry.amount.to_string());
         self.text(entry.class.as_str());
-        self.0.update(&[flags.excess, flags.late, flags.carried, flags.degraded].map(u8::from));
+        // Two flags in one byte: entries from before there were corrections keep their hash.
+        let last = u8::from(flags.degraded) + 2 * u8::from(flags.corrected);
+        self.0.update(&[u8::from(flags.excess), u8::from(flags.late), u8::from(flags.carried), last]);
         self.0.update(&entry.happened_at_ms.to_le_bytes());
         self.text(&entry.operation);
         self.0.update(&entry.hour_start_ms.to_le_bytes());

@@ -14,9 +14,8 @@ use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::functions::interval;
 use super::grant_sales::{self, BurntGrant, PriceLeft};
-use super::grants::QuotaPeriod;
 use super::held_parts::CarriedLeft;
-use super::quotas::PeriodKey;
+use super::quotas::{PeriodKey, QuotaPeriod};
 use super::rollovers::{self, Candidate, Left};
 use super::{
     BEGIN_BOOKING, Ledger, LedgerError, carried_holds, continued_grants, cursors, instant, journal, number,

@@ -29,6 +29,8 @@ pub struct Cursor {
     pub event_hash: Option<[u8; 32]>,
     /// The last epoch whose tail after the cursor is abandoned; 0 when there is none.
     pub given_up: Epoch,
+    /// How many names of the partition's subjects were erased.
+    pub erasures: i64,
 }
 
 impl Cursor {
@@ -126,6 +128,16 @@ pub(crate) async fn lock(
     Ok((cursors, now.ok_or_else(|| LedgerError::Refused("no such partition is installed".into()))?))
 }
 
+/// Counts an erasure of a name: an instance that remembers its number sees that when it books next.
+pub(crate) async fn count_erasure(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+) -> Result<(), LedgerError> {
+    let count = cursors::erasures.eq(cursors::erasures + 1);
+    diesel::update(cursors::table.find(partition)).set(count).execute(connection).await?;
+    Ok(())
+}
+
 async fn note_given_up(
     connection: &mut AsyncPgConnection,
     tails: Vec<AbandonedTail>,
@@ -150,15 +162,24 @@ struct Moved {
     partition: Partition,
     #[diesel(sql_type = Timestamptz)]
     booked_at: DateTime<Utc>,
+    #[diesel(sql_type = BigInt)]
+    erasures: i64,
+}
+
+/// What a transaction that books begins with.
+pub(crate) struct Advanced {
+    /// The transaction's instant.
+    pub(crate) booked_at: DateTime<Utc>,
+    /// How many names were erased in each partition.
+    pub(crate) erasures: Vec<(Partition, i64)>,
 }
 
 /// Moves cursors by compare-and-set, all of them or none, and holds their locks until the transaction ends. Nobody else
-/// books these partitions meanwhile, so a transaction that reads anything of them calls this first. Returns the
-/// transaction's instant.
+/// books these partitions meanwhile, so a transaction that reads anything of them calls this first.
 pub(crate) async fn advance(
     connection: &mut AsyncPgConnection,
     moves: &[CursorMove],
-) -> Result<DateTime<Utc>, LedgerError> {
+) -> Result<Advanced, LedgerError> {
     let column = |pick: fn(&CursorMove) -> u64| {
         moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>()
     };
@@ -176,5 +197,7 @@ pub(crate) async fn advance(
         return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));
     }
     let booked_at = moved.as_slice().first().map(|moved| moved.booked_at);
-    booked_at.ok_or_else(|| LedgerError::Refused("no event is to be booked".into()))
+    let booked_at = booked_at.ok_or_else(|| LedgerError::Refused("no event is to be booked".into()))?;
+    let erasures = moved.iter().map(|moved| (moved.partition, moved.erasures)).collect();
+    Ok(Advanced { booked_at, erasures })
 }

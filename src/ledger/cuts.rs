@@ -134,6 +134,8 @@ pub enum Voided {
     Before(StoredGrant),
     /// It ended by itself.
     Expired(StoredGrant),
+    /// It stays: it is what a plan includes more, and another change of plan begins from it.
+    OfPlan(StoredGrant),
     /// There is no such grant.
     Missing,
 }
@@ -231,6 +233,9 @@ impl Ledger {
                 }
                 if found.settled_at_ms.is_some() || found.expires_at_ms <= now_ms {
                     return Ok(Voided::Expired(found));
+                }
+                if quota_changes::find(connection, &found.tenant, id).await?.is_some() {
+                    return Ok(Voided::OfPlan(found));
                 }
                 let begun = found.period_start_ms.is_some();
                 let now = instant::from_ms(now_ms)?;
@@ -406,7 +411,7 @@ struct GoesOn {
     may_go_on: bool,
 }
 
-/// Whether the close of the period before may still bring something to the one that starts at `start_ms`.
+/// Whether the close of the period before may still change what has burnt of the one that starts at `start_ms`.
 pub(crate) async fn period_before_may_go_on(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,

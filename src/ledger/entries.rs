@@ -156,10 +156,13 @@ pub(crate) async fn insert(
     batches: &[Batch],
     booked_at: DateTime<Utc>,
 ) -> Result<(), LedgerError> {
+    let corrected: Vec<bool> =
+        batches.iter().flat_map(|batch| &batch.rows).map(|row| row.flags.corrected).collect();
     let rows = batches.iter().flat_map(|batch| batch.rows.iter().map(move |row| BookedEntry::of(row, batch)));
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
     let insert = sql_query(include_str!("sql/insert_entries.sql"));
     let insert = insert.bind::<Array<prepared::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
+    let insert = insert.bind::<Array<Bool>, _>(corrected);
     Prepared(insert).execute(&mut connection).await?;
     Ok(())
 }
@@ -233,7 +236,13 @@ impl EntryRow {
             debit: Account::from_word(&self.debit).ok_or_else(|| damaged("the debit"))?,
             amount: Amount::from_decimal(self.amount).map_err(|_| damaged("the amount"))?,
             class: EntryClass::from_word(&self.class).ok_or_else(|| damaged("the class"))?,
-            flags: EntryFlags { excess: flag(0), late: flag(1), carried: flag(2), degraded: flag(3) },
+            flags: EntryFlags {
+                excess: flag(0),
+                late: flag(1),
+                carried: flag(2),
+                degraded: flag(3),
+                corrected: flag(4),
+            },
             period_start_ms: self.period_start.timestamp_millis(),
             happened_at_ms: self.happened_at.timestamp_millis(),
             operation: self.operation,

@@ -120,6 +120,7 @@ async fn erase(
     let Erasure { partition, tenant, subject, hash } = erasure;
     cursors::lock(connection, &[*partition]).await?;
     nothing_waits(connection, erasure).await?;
+    cursors::count_erasure(connection, *partition).await?;
     let packed = packed(subject);
     let find = subjects::table
         .filter(subjects::tenant.eq(tenant))

@@ -2,6 +2,8 @@
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
+use crate::domain::ids::TenantId;
+
 /// Why the ledger did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LedgerError {
@@ -79,6 +81,14 @@ pub enum Conflict {
         "{0} events, calls or holds under this name wait to be booked, decided or resolved: repeat it once they are"
     )]
     NameWaits(u64),
+    /// The tenant has another version than the one by which something was prepared.
+    #[error("tenant {tenant} has changed meanwhile: repeat the call")]
+    TenantMoved {
+        /// Which tenant.
+        tenant: TenantId,
+        /// The version that it has.
+        found: u64,
+    },
     /// Another writer moved the partition's cursor first.
     #[error("another writer has booked partition {0} meanwhile")]
     CursorMoved(u16),

@@ -258,7 +258,11 @@ fn count(
     is_learned: impl Fn(&LearnedCost) -> bool,
 ) -> bool {
     // A damaged record is reported by who needs it whole.
-    let Ok(Record { units, body, .. }) = Record::decode(record) else { return false };
+    let Ok(Record { head, units, body, .. }) = Record::decode(record) else { return false };
+    // What finance corrects is no job of its own.
+    if head.correction.is_some() {
+        return false;
+    }
     let Some(operation) = body.rest.and_then(|rest| rest.operation) else { return false };
     let mut is_counted = false;
     for (LineRule { meter, estimated, .. }, line) in body.lines.into_iter().zip(units) {

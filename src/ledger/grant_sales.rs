@@ -27,7 +27,7 @@ use crate::domain::meter::MONEY_PREFIX;
 use crate::domain::money::Currency;
 use crate::domain::movements::Movement;
 use crate::domain::movements::money::{forfeit, recognise, refund, sell as sold};
-use crate::domain::period::Window;
+use crate::domain::period::{OPENED_AHEAD_MS, Window};
 use crate::domain::rating::Deferral;
 
 /// The step of a grant's operation that books its sale: behind all that move its units.
@@ -44,24 +44,58 @@ pub struct SoldIn {
     pub at_ms: i64,
 }
 
-/// Books the sales of those of these new grants, of one partition's tenants, that have a price. A sandbox pays nothing.
+/// Books the sale of a grant that is made now, where it has a price. A sandbox pays nothing.
 pub(super) async fn sell(
     connection: &mut AsyncPgConnection,
     partition: Partition,
-    made: &[(&StoredGrant, SoldIn)],
+    made: &StoredGrant,
+    sale: SoldIn,
 ) -> Result<(), LedgerError> {
-    let with_price = || made.iter().filter_map(|(grant, sale)| Some((*grant, grant.price?, *sale)));
-    let buyers: HashSet<&TenantId> = with_price().map(|(grant, ..)| &grant.tenant).collect();
-    if buyers.is_empty() {
+    if made.price.is_none() {
         return Ok(());
     }
-    let sandboxes: Vec<Buyer> = sql_query(include_str!("sql/sandboxes.sql"))
-        .bind::<Array<Text>, _>(buyers.into_iter().collect::<Vec<_>>())
+    let definition: serde_json::Value =
+        tenants::table.find(&made.tenant).select(tenants::definition).first(connection).await?;
+    if definition["sandbox"] == true {
+        return Ok(());
+    }
+    book(connection, partition, &[(made, sale)]).await
+}
+
+/// Books the sales of what periods, of one partition's tenants, get of recurring grants that have a price. Who is a
+/// sandbox when a period may be opened at the earliest pays nothing for it, whenever it is opened.
+pub(super) async fn sell_repeats(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    repeats: &[(&StoredGrant, SoldIn)],
+) -> Result<(), LedgerError> {
+    let with_price: Vec<_> = repeats.iter().copied().filter(|(repeat, _)| repeat.price.is_some()).collect();
+    if with_price.is_empty() {
+        return Ok(());
+    }
+    let decided_at_ms = with_price.iter().map(|(repeat, sale)| {
+        // It carries when the recurring grant was made.
+        sale.at_ms.saturating_sub(OPENED_AHEAD_MS).max(repeat.created_at_ms)
+    });
+    let sandboxes: Vec<Sandbox> = sql_query(include_str!("sql/sandboxes.sql"))
+        .bind::<Array<Text>, _>(with_price.iter().map(|(repeat, _)| &repeat.tenant).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(decided_at_ms)?)
         .load(connection)
         .await?;
-    let is_sandbox = |grant: &StoredGrant| sandboxes.iter().any(|sandbox| sandbox.tenant == grant.tenant);
+    let free: HashSet<i64> = sandboxes.into_iter().map(|sandbox| sandbox.place).collect();
+    let paid = (1..).zip(with_price).filter(|(place, _)| !free.contains(place));
+    book(connection, partition, &paid.map(|(_, one)| one).collect::<Vec<_>>()).await
+}
+
+/// Books the sales of those of these grants, of one partition's tenants, that have a price.
+async fn book(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    sold_grants: &[(&StoredGrant, SoldIn)],
+) -> Result<(), LedgerError> {
     let (mut rows, mut postings) = (Vec::new(), Vec::new());
-    for (grant, price, SoldIn { period, at_ms }) in with_price().filter(|(grant, ..)| !is_sandbox(grant)) {
+    let with_price = sold_grants.iter().filter_map(|(grant, sale)| Some((*grant, grant.price?, *sale)));
+    for (grant, price, SoldIn { period, at_ms }) in with_price {
         let movement = sold(period, price.amount).map_err(too_large)?;
         let of = Of { tenant: &grant.tenant, grant: grant.id, currency: price.currency };
         postings.push(of.posting(SALE_STEP, at_ms, period, movement.into_iter().collect())?);
@@ -84,9 +118,9 @@ pub(super) async fn sell(
 }
 
 #[derive(QueryableByName)]
-struct Buyer {
-    #[diesel(sql_type = Text)]
-    tenant: TenantId,
+struct Sandbox {
+    #[diesel(sql_type = BigInt)]
+    place: i64,
 }
 
 /// A grant that has ended, or that goes on after the close of a period.

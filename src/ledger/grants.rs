@@ -14,7 +14,7 @@ use serde_json::json;
 use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
 use super::cuts::{self, CutOf, DueCut};
 use super::grant_sales::{self, SoldIn};
-use super::quotas::{self, Opening};
+use super::quotas::{self, Opening, QuotaPeriod};
 use super::schema::{grants, quota_periods};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number, recurring};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
@@ -25,7 +25,6 @@ use crate::domain::money::Currency;
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::grant;
 use crate::domain::period::Window;
-use crate::domain::plan::PeriodTerms;
 
 /// A grant as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,17 +69,6 @@ pub struct StoredGrant {
     pub settled_at_ms: Option<i64>,
     /// What was unburnt of it then.
     pub settled_amount: Option<Amount>,
-}
-
-/// The period of a quota in which a grant begins, as policy has it now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuotaPeriod {
-    /// The meter's decimals.
-    pub decimals: Decimals,
-    /// Its start and end (unix ms).
-    pub period_ms: (i64, i64),
-    /// What it opens with, if it is not open yet.
-    pub terms: PeriodTerms,
 }
 
 /// A grant to be made.
@@ -346,7 +334,7 @@ async fn create(
     insert(connection, &stored, new.period.decimals).await?;
     let partition = ledger.partition_of(&stored.tenant).await?;
     let sale = SoldIn { period: new.sold_in, at_ms: new.now_ms };
-    grant_sales::sell(connection, partition, &[(&stored, sale)]).await?;
+    grant_sales::sell(connection, partition, &stored, sale).await?;
     if stored.recurrence == Recurrence::Period {
         recurring::give_in_open_periods(connection, partition, &stored, new.period.decimals).await?;
     }
@@ -402,21 +390,19 @@ async fn book(
     after: OutboxId,
 ) -> Result<i64, LedgerError> {
     let partition = ledger.partition_of(&stored.tenant).await?;
-    let opening = Opening {
-        partition,
-        tenant: stored.tenant.clone(),
-        meter: stored.meter.clone(),
-        decimals: period.decimals,
-        period_ms: period.period_ms,
-        terms: period.terms,
-    };
-    quotas::open_all(connection, partition, std::slice::from_ref(&opening)).await?;
+    let opening = Opening::of(partition, &stored.tenant, &stored.meter, period);
+    let opened = quotas::open_all(connection, partition, std::slice::from_ref(&opening)).await?;
     let start_ms = period.period_ms.0;
-    let end: DateTime<Utc> = quota_periods::table
+    let end: Option<DateTime<Utc>> = quota_periods::table
         .find((&stored.tenant, &stored.meter, instant::from_ms(start_ms)?))
         .select(quota_periods::period_end)
         .first(connection)
-        .await?;
+        .await
+        .optional()?;
+    let Some(end) = end else {
+        opened.check()?;
+        return Err(LedgerError::Damaged("a quota's period that was just opened is gone".into()));
+    };
     let window = Window { start_ms, end_ms: end.timestamp_millis() };
     let begin = posting(stored, window, 1, stored.effective_at_ms, grant(window, stored.amount));
     journal::post_beside_outbox(connection, partition, vec![begin]).await?;

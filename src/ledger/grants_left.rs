@@ -31,6 +31,8 @@ pub struct GrantLeft {
     pub expires_at_ms: i64,
     /// Which grants burn first.
     pub priority: Priority,
+    /// Whether a plan that was raised inside the period gives it.
+    pub is_of_plan: bool,
 }
 
 #[derive(QueryableByName)]
@@ -65,13 +67,14 @@ impl Quota {
         let mut left: Vec<_> = grants.into_iter().filter(|grant| grant.counts_at(at_ms)).collect();
         left.sort_by_key(|grant| grant.burnable.place);
         let left = left.into_iter().filter_map(
-            |BookedGrant { burnable: Burnable { place, amount, .. }, made_as, .. }| {
+            |BookedGrant { burnable: Burnable { place, amount, is_of_plan, .. }, made_as, .. }| {
                 let remaining = amount - burnt.get(&place).copied().unwrap_or_default();
                 let left = GrantLeft {
                     id: made_as,
                     remaining,
                     expires_at_ms: place.expires_at_ms,
                     priority: place.priority,
+                    is_of_plan,
                 };
                 (!remaining.is_zero()).then_some(left)
             },

@@ -130,7 +130,7 @@ pub use exports::{BookedBy, EntryPlace};
 pub use gaps::Gap;
 pub use gate_time::TIME_ACCEPTED;
 pub use grant_sales::SoldIn;
-pub use grants::{GrantCursor, Granted, NewGrant, QuotaPeriod, StoredGrant};
+pub use grants::{GrantCursor, Granted, NewGrant, StoredGrant};
 pub use grants_left::GrantLeft;
 pub use issue::{Issued, Issuing};
 pub use jobs::{JobRun, JobState, LastRun, Manner};
@@ -154,7 +154,7 @@ pub use policy::{
 pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quota_changes::{ClaimedChange, QuotaChange, WantedChange};
 pub use quota_notices::{NoticeChanges, NoticeCursor, NoticeFilter, QuotaNotice};
-pub use quotas::QuotaCapacity;
+pub use quotas::{QuotaCapacity, QuotaPeriod};
 pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFilter};
 pub use recurring::RepeatsEnded;
 pub use repeats::RepeatToUndo;

@@ -7,11 +7,9 @@ use diesel::{QueryableByName, sql_query};
 use futures::FutureExt;
 
 use super::columns::Milliseconds;
-use super::quotas::{self, Opening};
+use super::quotas::{self, Opening, QuotaPeriod};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, instant, number};
-use crate::domain::amount::Decimals;
 use crate::domain::ids::{MeterId, Partition, TenantId};
-use crate::domain::plan::PeriodTerms;
 
 /// An open period that ends soon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,14 +29,10 @@ pub struct NextPeriod {
     pub tenant: TenantId,
     /// Its meter.
     pub meter: MeterId,
-    /// The meter's decimals.
-    pub decimals: Decimals,
     /// The start of the period before it (unix ms).
     pub current_start_ms: i64,
-    /// Its start and end (unix ms).
-    pub period_ms: (i64, i64),
-    /// What it opens with, if it is not open yet.
-    pub terms: PeriodTerms,
+    /// Itself.
+    pub period: QuotaPeriod,
 }
 
 /// The result of opening periods ahead.
@@ -92,21 +86,23 @@ impl Ledger {
     }
 
     /// Opens these periods of one partition's tenants, in one transaction, each with its included amount unless it is
-    /// open already. Each tenant's meter is named once.
+    /// open already. Each tenant's meter is named once. A period whose tenant has changed since it was prepared is not
+    /// opened.
     pub async fn open_next_periods(
         &self,
         partition: Partition,
         periods: &[NextPeriod],
     ) -> Result<OpenedAhead, LedgerError> {
-        self.ensure_months_of(periods.iter().map(|period| period.period_ms.0)).await?;
-        let openings: Vec<Opening> = periods.iter().map(|period| opening(partition, period)).collect();
+        self.ensure_months_of(periods.iter().map(|next| next.period.period_ms.0)).await?;
+        let opening = |next: &NextPeriod| Opening::of(partition, &next.tenant, &next.meter, &next.period);
+        let openings: Vec<Opening> = periods.iter().map(opening).collect();
         let current: Vec<_> = periods
             .iter()
             .map(|period| (period.tenant.clone(), period.meter.clone(), period.current_start_ms))
             .collect();
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
-                let new = quotas::open_all(connection, partition, &openings).await?;
+                let new = quotas::open_all(connection, partition, &openings).await?.new;
                 let found = quotas::read_with_next(connection, &current).await?;
                 let mut found: HashMap<_, _> = found.into_iter().collect();
                 let capacities = current.iter().map(|key| found.remove(key)).collect();
@@ -121,22 +117,11 @@ impl Ledger {
     pub async fn note_delivered(&self, periods: &[NextPeriod]) -> Result<u64, LedgerError> {
         let tenants: Vec<_> = periods.iter().map(|period| period.tenant.clone()).collect();
         let meters: Vec<_> = periods.iter().map(|period| period.meter.clone()).collect();
-        let starts = instant::all_from_ms(periods.iter().map(|period| period.period_ms.0))?;
+        let starts = instant::all_from_ms(periods.iter().map(|next| next.period.period_ms.0))?;
         let note = sql_query(include_str!("sql/note_delivered_periods.sql"))
             .bind::<Array<Text>, _>(tenants)
             .bind::<Array<Text>, _>(meters)
             .bind::<Array<Timestamptz>, _>(starts);
         Ok(u64::try_from(self.execute(note).await?).unwrap_or(u64::MAX))
-    }
-}
-
-fn opening(partition: Partition, period: &NextPeriod) -> Opening {
-    Opening {
-        partition,
-        tenant: period.tenant.clone(),
-        meter: period.meter.clone(),
-        decimals: period.decimals,
-        period_ms: period.period_ms,
-        terms: period.terms,
     }
 }

@@ -1,5 +1,5 @@
 //! What changes of plan do to open periods of quotas: a grant of the difference, or a void of it as far as it is
-//! available, as of a cut behind the strict bound.
+//! available and nobody has paid for it, as of a cut behind the strict bound.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -17,7 +17,7 @@ use super::{
     BEGIN_BOOKING, Ledger, LedgerError, burnables, capacities, instant, journal, number, rolled_amounts,
 };
 use crate::domain::amount::Amount;
-use crate::domain::burn::{BurnPlace, Burnable, Cut, unburnt};
+use crate::domain::burn::{BurnPlace, Burnable, Cut, free};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, TenantId};
@@ -37,7 +37,8 @@ pub struct QuotaChange {
     pub meter: MeterId,
     /// The period's start (unix ms).
     pub start_ms: i64,
-    /// Above zero so much is granted; below zero so much is voided, as far as it is available.
+    /// Above zero so much is granted; below zero so much is voided, as far as it is available and nobody has paid for
+    /// it.
     pub amount: Decimal,
     /// What it came to; none while it is under way.
     pub changed: Option<Decimal>,
@@ -170,13 +171,20 @@ impl Ledger {
         .await
     }
 
-    /// Changes that lower, of one tenant or of all, which are cut and not booked yet; the earliest cut first.
+    /// Changes that lower, of one tenant or of all, which are cut and not booked yet; the earliest first: those after
+    /// this one (when it was asked for in unix ms, and its id).
     pub async fn lowered_to_settle(
         &self,
         tenant: Option<&TenantId>,
+        after: Option<(i64, GrantId)>,
         limit: usize,
     ) -> Result<Vec<QuotaChange>, LedgerError> {
+        let after = match after {
+            Some((at_ms, id)) => Some((instant::from_ms(at_ms)?, id.uuid())),
+            None => None,
+        };
         let query = || {
+            use quota_changes::{asked_at, id};
             let cut = made_cuts::table
                 .filter(made_cuts::tenant.eq(quota_changes::tenant))
                 .filter(made_cuts::grant_id.eq(quota_changes::id));
@@ -188,15 +196,16 @@ impl Ledger {
             if let Some(tenant) = tenant {
                 due = due.filter(quota_changes::tenant.eq(tenant));
             }
-            due.order((quota_changes::asked_at, quota_changes::id))
-                .limit(number::limit(limit))
-                .select(Row::as_select())
+            if let Some((at, of_id)) = after {
+                due = due.filter(asked_at.gt(at).or(asked_at.eq(at).and(id.gt(of_id))));
+            }
+            due.order((asked_at, id)).limit(number::limit(limit)).select(Row::as_select())
         };
         Ok(self.load(query).await?.into_iter().map(QuotaChange::from).collect())
     }
 
-    /// Books what a lowered plan takes, as of its cut: what was asked for, as far as it was available. Raises the
-    /// capacity's version. Returns whether it was not booked before.
+    /// Books what a lowered plan takes, as of its cut: what was asked for, as far as it was available and nobody has
+    /// paid for it. Raises the capacity's version. Returns whether it was not booked before.
     pub async fn settle_lowered(&self, change: QuotaChange, now_ms: i64) -> Result<bool, LedgerError> {
         self.ensure_months_of([change.asked_at_ms].into_iter()).await?;
         let partition = self.partition_of(&change.tenant).await?;
@@ -277,7 +286,8 @@ async fn cancel_raises(connection: &mut AsyncPgConnection, wanted: &WantedChange
     Ok(())
 }
 
-async fn find(
+/// The change with this id: a grant's, where a plan has raised a quota by it.
+pub(crate) async fn find(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
     id: GrantId,
@@ -302,11 +312,11 @@ async fn settle(
     if cuts::period_before_may_go_on(connection, tenant, &change.meter, change.start_ms).await? {
         return Ok(false);
     }
-    let Some((window, available)) = available(connection, change).await? else { return Ok(false) };
+    let Some((window, free)) = free_at_cut(connection, change).await? else { return Ok(false) };
     let damaged = |_| LedgerError::Damaged(format!("the change of a quota {}", change.id));
     let wanted = Amount::from_decimal(-change.amount).map_err(damaged)?;
-    let movements = change_included(window, wanted, Amount::ZERO, available);
-    let voided = wanted.decimal().min(available.max(Decimal::ZERO));
+    let movements = change_included(window, wanted, Amount::ZERO, free);
+    let voided = wanted.decimal().min(free);
     let line = PostedLine { meter: change.meter.clone(), movements, first_leg: 0, begins_to_consume: false };
     let posting = Posting {
         tenant: tenant.clone(),
@@ -349,9 +359,9 @@ struct AtCut {
     held: Decimal,
 }
 
-/// What was available as of the cut, and its period; none while there is no cut. Grants that end earlier and are not
-/// booked yet are not in it.
-async fn available(
+/// What was available as of the cut of what nobody has paid for, and its period; none while there is no cut. Grants
+/// that end earlier and are not booked yet are not in it.
+async fn free_at_cut(
     connection: &mut AsyncPgConnection,
     change: &QuotaChange,
 ) -> Result<Option<(Window, Decimal)>, LedgerError> {
@@ -374,7 +384,7 @@ async fn available(
     let rolled = rolled_amounts::read(connection, &rolled).await?;
     grants.extend(rolled.values().flat_map(|rolled| RolledIn::burnables(window, rolled)));
     let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), at.included);
-    Ok(Some((window, unburnt(base, &grants, at.consumed) - at.held)))
+    Ok(Some((window, free(base, &grants, at.consumed, at.held))))
 }
 
 /// Whether a lowered plan was cut before a grant ended, at its cut, and is not booked: it takes what is left first.

@@ -12,7 +12,9 @@ use rust_decimal::Decimal;
 
 use super::prepared::Prepared;
 use super::schema::tenants;
-use super::{BEGIN_BOOKING, BEGIN_LOOK_UP, Ledger, LedgerError, instant, journal, number, recurring};
+use super::{
+    BEGIN_BOOKING, BEGIN_LOOK_UP, Conflict, Ledger, LedgerError, instant, journal, number, recurring,
+};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{CapacityChange, capacity_over_time};
@@ -60,6 +62,19 @@ impl QuotaCapacity {
     }
 }
 
+/// A period of a quota as policy has it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaPeriod {
+    /// The meter's decimals.
+    pub decimals: Decimals,
+    /// Its start and end (unix ms).
+    pub period_ms: (i64, i64),
+    /// What it opens with, if it is not open yet.
+    pub terms: PeriodTerms,
+    /// The version of the tenant that says so.
+    pub tenant_version: u64,
+}
+
 /// A quota's period about to be opened.
 #[derive(Clone)]
 pub(crate) struct Opening {
@@ -69,6 +84,45 @@ pub(crate) struct Opening {
     pub(crate) decimals: Decimals,
     pub(crate) period_ms: (i64, i64),
     pub(crate) terms: PeriodTerms,
+    pub(crate) tenant_version: u64,
+}
+
+impl Opening {
+    /// The opening of this period of a tenant's meter.
+    pub(crate) fn of(
+        partition: Partition,
+        tenant: &TenantId,
+        meter: &MeterId,
+        QuotaPeriod { decimals, period_ms, terms, tenant_version }: &QuotaPeriod,
+    ) -> Self {
+        Self {
+            partition,
+            tenant: tenant.clone(),
+            meter: meter.clone(),
+            decimals: *decimals,
+            period_ms: *period_ms,
+            terms: *terms,
+            tenant_version: *tenant_version,
+        }
+    }
+}
+
+/// What became of periods that were to be opened.
+pub(crate) struct Opened {
+    /// How many were not open yet.
+    pub(crate) new: usize,
+    /// A tenant that has changed since its periods were prepared, which are not opened, and the version that it has.
+    moved: Option<(TenantId, u64)>,
+}
+
+impl Opened {
+    /// Refuses what was prepared by older versions of tenants.
+    pub(crate) fn check(self) -> Result<(), LedgerError> {
+        match self.moved {
+            Some((tenant, found)) => Err(LedgerError::Conflict(Conflict::TenantMoved { tenant, found })),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(QueryableByName)]
@@ -180,21 +234,19 @@ pub(crate) async fn read_open(
 }
 
 impl Ledger {
-    /// Opens a meter's quota for a tenant's period (start and end, unix ms) on these terms. If it is open already, the
-    /// terms it was opened with stay. Returns its capacity, and the next period's where that is open
-    /// too.
+    /// Opens this period of a tenant's quota. If it is open already, the terms it was opened with stay. Returns its
+    /// capacity, and the next period's where that is open too.
+    ///
+    /// Errors: [`Conflict::TenantMoved`] where it is not open and the tenant has another version by now.
     pub async fn open_quota_period(
         &self,
         tenant: &TenantId,
         meter: &MeterId,
-        decimals: Decimals,
-        period_ms: (i64, i64),
-        terms: PeriodTerms,
+        period: &QuotaPeriod,
     ) -> Result<QuotaCapacity, LedgerError> {
         let partition = self.partition_of(tenant).await?;
-        self.ensure_months_of([period_ms.0].into_iter()).await?;
-        let (tenant, meter) = (tenant.clone(), meter.clone());
-        let opening = Opening { partition, tenant, meter, decimals, period_ms, terms };
+        self.ensure_months_of([period.period_ms.0].into_iter()).await?;
+        let opening = Opening::of(partition, tenant, meter, period);
         self.transact(BEGIN_BOOKING, move |connection| async move { open(connection, opening).await }.boxed())
             .await
     }
@@ -216,21 +268,32 @@ impl Ledger {
 }
 
 async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<QuotaCapacity, LedgerError> {
-    open_all(connection, opening.partition, std::slice::from_ref(&opening)).await?;
+    let opened = open_all(connection, opening.partition, std::slice::from_ref(&opening)).await?;
     let wanted = [(opening.tenant, opening.meter, opening.period_ms.0)];
     let open = read_with_next(connection, &wanted).await?;
-    let capacity = open.into_iter().next().map(|(_, capacity)| capacity);
-    capacity.ok_or_else(|| LedgerError::Damaged("a quota's period that was just opened is gone".into()))
+    if let Some((_, capacity)) = open.into_iter().next() {
+        return Ok(capacity);
+    }
+    opened.check()?;
+    Err(LedgerError::Damaged("a quota's period that was just opened is gone".into()))
 }
 
-/// Opens periods of one partition's tenants that are not open yet. Returns how many.
+/// Opens periods of one partition's tenants that are not open yet, unless their tenants have changed since they were
+/// prepared.
 pub(crate) async fn open_all(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     openings: &[Opening],
-) -> Result<usize, LedgerError> {
-    lock_tenants(connection, openings).await?;
-    let new = insert(connection, openings).await?;
+) -> Result<Opened, LedgerError> {
+    let versions = lock_tenants(connection, openings).await?;
+    let version_of = |opening: &Opening| versions.get(&opening.tenant).copied();
+    let (current, moved): (Vec<_>, Vec<_>) =
+        openings.iter().cloned().partition(|opening| version_of(opening) == Some(opening.tenant_version));
+    let moved = moved.as_slice().first().map(|opening| {
+        let found = version_of(opening).unwrap_or(opening.tenant_version.saturating_add(1));
+        (opening.tenant.clone(), found)
+    });
+    let new = insert(connection, &current).await?;
     let end_of = |opening: &Opening| {
         let is_its =
             |row: &&Inserted| row.tenant == opening.tenant.as_str() && row.meter == opening.meter.as_str();
@@ -240,10 +303,10 @@ pub(crate) async fn open_all(
         let period_ms = (opening.period_ms.0, end_of(opening)?);
         Some(Opening { period_ms, ..opening.clone() })
     };
-    let opened: Vec<Opening> = openings.iter().filter_map(as_opened).collect();
+    let opened: Vec<Opening> = current.iter().filter_map(as_opened).collect();
     journal::post_beside_outbox(connection, partition, opened.iter().map(posting).collect()).await?;
     recurring::give(connection, partition, &opened).await?;
-    Ok(new.len())
+    Ok(Opened { new: new.len(), moved })
 }
 
 #[derive(QueryableByName)]
@@ -257,12 +320,17 @@ struct Inserted {
 }
 
 /// Opening a period and changing a tenant's calendar exclude each other. So the change sees every period opened by the
-/// older calendar, and later ones end where the new calendar says. Other changes need not wait.
-async fn lock_tenants(connection: &mut AsyncPgConnection, openings: &[Opening]) -> Result<(), LedgerError> {
+/// older calendar, and later ones end where the new calendar says. Other changes need not wait: a change of plan is
+/// carried out under a lock of the tenant once it is written, and so sees every period that an older version opened.
+/// Returns the versions.
+async fn lock_tenants(
+    connection: &mut AsyncPgConnection,
+    openings: &[Opening],
+) -> Result<HashMap<TenantId, u64>, LedgerError> {
     let named = tenants::id.eq_any(openings.iter().map(|opening| &opening.tenant));
-    let lock = tenants::table.select(tenants::id).filter(named).order(tenants::id).for_key_share();
-    lock.execute(connection).await?;
-    Ok(())
+    let found = tenants::table.select((tenants::id, tenants::version)).filter(named);
+    let rows: Vec<(TenantId, i64)> = found.order(tenants::id).for_key_share().load(connection).await?;
+    rows.into_iter().map(|(tenant, version)| Ok((tenant, number::unsigned(version)?))).collect()
 }
 
 /// As an array that Postgres reads: an array of arrays has to be rectangular.
@@ -412,6 +480,7 @@ mod tests {
             decimals: Decimals::new(2).unwrap(),
             period_ms: (1_000, 9_000),
             terms: PeriodTerms { included: Units::new(250).unwrap(), ..PeriodTerms::default() },
+            tenant_version: 1,
         };
         let entry = posting(&opening).entries().unwrap().remove(0);
         let mut hash = super::super::chain::BatchHash::begin(

@@ -75,7 +75,7 @@ pub(super) async fn give(
         let (start_ms, end_ms) = opened.period_ms;
         (repeat, SoldIn { period: Window { start_ms, end_ms }, at_ms: start_ms })
     });
-    grant_sales::sell(connection, partition, &sold.collect::<Vec<_>>()).await?;
+    grant_sales::sell_repeats(connection, partition, &sold.collect::<Vec<_>>()).await?;
     for (repeat, opened) in &repeats {
         stored_grants::insert(connection, repeat, opened.decimals).await?;
         if repeat.expires_at_ms < opened.period_ms.1 {
@@ -161,6 +161,7 @@ pub(super) async fn give_in_open_periods(
         .select((quota_periods::period_start, quota_periods::period_end))
         .load(connection)
         .await?;
+    // They are open: no terms are needed.
     let opened = later.into_iter().map(|(start, end)| Opening {
         partition,
         tenant: recurring.tenant.clone(),
@@ -168,6 +169,7 @@ pub(super) async fn give_in_open_periods(
         decimals,
         period_ms: (start.0, end.0),
         terms: Default::default(),
+        tenant_version: 0,
     });
     give(connection, partition, &opened.collect::<Vec<_>>()).await
 }

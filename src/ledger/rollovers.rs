@@ -9,8 +9,7 @@ use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::continued_grants::{self, Continuing};
-use super::grants::QuotaPeriod;
-use super::quotas::{self, Opening, PeriodKey};
+use super::quotas::{self, Opening, PeriodKey, QuotaPeriod};
 use super::rolled_amounts::{self, Arriving};
 use super::{LedgerError, billing, burnables, capacities, corrections, instant, open_periods};
 use crate::domain::amount::Amount;
@@ -78,7 +77,7 @@ pub(super) async fn prepare(
     }
     capacities::lock_tenants(connection, candidates.iter().map(|candidate| &candidate.tenant)).await?;
     let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
-    quotas::open_all(connection, partition, &openings).await?;
+    quotas::open_all(connection, partition, &openings).await?.check()?;
     let gets_some = |candidate: &Candidate| {
         candidate.available > Decimal::ZERO
             || candidate.terms.min > Decimal::ZERO
@@ -112,14 +111,7 @@ impl Candidate {
 
     fn opening(&self, partition: Partition) -> Option<Opening> {
         let next = self.next.as_ref().filter(|next| next.period_ms.0 == self.period.end_ms)?;
-        Some(Opening {
-            partition,
-            tenant: self.tenant.clone(),
-            meter: self.meter.clone(),
-            decimals: next.decimals,
-            period_ms: next.period_ms,
-            terms: next.terms,
-        })
+        Some(Opening::of(partition, &self.tenant, &self.meter, next))
     }
 
     /// What it leaves to the next period, which includes this much.

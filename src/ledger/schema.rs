@@ -42,6 +42,8 @@ diesel::table! {
         booked_in -> Nullable<Timestamptz>,
         currency -> Nullable<Text>,
         statement -> Nullable<Int8>,
+        gate_period -> Nullable<Timestamptz>,
+        gate_operation -> Nullable<Uuid>,
     }
 }
 
@@ -211,6 +213,7 @@ diesel::table! {
         event_hash -> Nullable<Bytea>,
         booked_at -> Timestamptz,
         given_up -> Int8,
+        erasures -> Int8,
     }
 }
 
@@ -312,6 +315,7 @@ diesel::table! {
         subjects -> Array<Nullable<Int8>>,
         chain -> Int2,
         batch -> Int8,
+        corrected -> Bool,
     }
 }
 
@@ -729,15 +733,6 @@ diesel::table! {
         min_rollover -> Numeric,
         rollover_periods -> Int2,
         reroll -> Bool,
-    }
-}
-
-diesel::table! {
-    raised_quotas (tenant, meter, period_start) {
-        tenant -> Text,
-        meter -> Text,
-        period_start -> Timestamptz,
-        included -> Numeric,
     }
 }
 

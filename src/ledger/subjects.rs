@@ -1,6 +1,7 @@
 //! Subjects' numbers: one table has the names, the books use the numbers.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::query_builder::SqlQuery;
@@ -10,7 +11,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use moka::sync::Cache;
 
 use super::{Ledger, LedgerError};
-use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
+use crate::domain::ids::{Partition, Subject, SubjectId, SubjectKind, TenantId};
 
 /// A subject of a tenant.
 pub(crate) type TenantSubject = (TenantId, Subject);
@@ -18,15 +19,20 @@ pub(crate) type TenantSubject = (TenantId, Subject);
 pub(crate) type SubjectNumbers = HashMap<TenantSubject, i64>;
 
 const KNOWN_MAX: u64 = 100_000;
-/// An instance that hears nothing of an erasure forgets the name within this time.
+/// An instance that books nothing and hears nothing of an erasure forgets the name within this time.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// Numbers read from committed rows: they stay until a name is erased.
-pub(super) struct KnownSubjects(Cache<TenantSubject, i64>);
+pub(super) struct KnownSubjects {
+    numbers: Cache<TenantSubject, i64>,
+    /// How many names were erased in each partition when it was last booked.
+    erasures: Mutex<HashMap<Partition, i64>>,
+}
 
 impl Default for KnownSubjects {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(KNOWN_MAX).time_to_live(KNOWN_FOR).build())
+        let numbers = Cache::builder().max_capacity(KNOWN_MAX).time_to_live(KNOWN_FOR).build();
+        Self { numbers, erasures: Mutex::default() }
     }
 }
 
@@ -54,7 +60,7 @@ impl Ledger {
             return Ok(numbers);
         }
         for (subject, number) in find(connection, &unknown).await? {
-            self.shared.subjects.0.insert(subject.clone(), number);
+            self.shared.subjects.numbers.insert(subject.clone(), number);
             numbers.insert(subject, number);
         }
         let new: Vec<_> = unknown.into_iter().filter(|subject| !numbers.contains_key(subject)).collect();
@@ -66,14 +72,27 @@ impl Ledger {
 
     /// Forgets all numbers, because a name was erased: the table is asked again.
     pub fn forget_subjects(&self) {
-        self.shared.subjects.0.invalidate_all();
+        self.shared.subjects.numbers.invalidate_all();
+    }
+
+    /// Forgets all numbers if names were erased in these partitions since they were last booked here. Their cursors are
+    /// locked, so that no name of theirs is erased before the transaction ends.
+    pub(crate) fn heed_erasures(&self, counts: impl IntoIterator<Item = (Partition, i64)>) {
+        let mut seen = self.shared.subjects.erasures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_new = false;
+        for (partition, count) in counts {
+            is_new |= seen.insert(partition, count).unwrap_or_default() != count;
+        }
+        if is_new {
+            self.forget_subjects();
+        }
     }
 
     fn known_subjects(&self, wanted: BTreeSet<TenantSubject>) -> (SubjectNumbers, Vec<TenantSubject>) {
         let mut numbers = SubjectNumbers::with_capacity(wanted.len());
         let mut unknown = Vec::new();
         for subject in wanted {
-            match self.shared.subjects.0.get(&subject) {
+            match self.shared.subjects.numbers.get(&subject) {
                 Some(number) => {
                     numbers.insert(subject, number);
                 }

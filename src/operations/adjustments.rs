@@ -1,5 +1,8 @@
 //! Adjustments: corrections that finance posts, approved by another person where they are large.
 
+mod usage;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rust_decimal::Decimal;
@@ -8,14 +11,13 @@ use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState,
 use crate::domain::amount::Amount;
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{IdempotencyKey, MeterId};
-use crate::domain::instant::rfc3339;
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment, Posted, StoredAdjustment,
-    StoredGrant, Unbookable, Verdict,
+    AdjustmentGrant, BookedAs, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant, Verdict,
 };
 use crate::operations::answers::{AdjustmentDetails, Rows};
+use crate::operations::calls::Calls;
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, FieldError, OperationError};
@@ -23,6 +25,8 @@ use crate::operations::grants::GrantVerbs;
 use crate::operations::memory::{Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::AdjustmentsRequest;
+
+use self::usage::unbookable;
 
 /// How many approved adjustments a run carries out at most.
 const PAGE: usize = 500;
@@ -33,14 +37,20 @@ const GRANTS_MAX: usize = 500;
 pub struct Adjustments {
     core: Arc<Core>,
     grants: GrantVerbs,
+    calls: Arc<Calls>,
     /// What is larger has to be approved.
     approval_above: Amount,
 }
 
 impl Adjustments {
-    pub(super) fn new(core: Arc<Core>, memory: Arc<Memory>, approval_above: Amount) -> Self {
+    pub(super) fn new(
+        core: Arc<Core>,
+        memory: Arc<Memory>,
+        calls: Arc<Calls>,
+        approval_above: Amount,
+    ) -> Self {
         let grants = GrantVerbs::new(core.clone(), memory);
-        Self { core, grants, approval_above }
+        Self { core, grants, calls, approval_above }
     }
 
     /// Posts an adjustment, once under its key. It is booked at once unless another person has to approve it.
@@ -58,7 +68,7 @@ impl Adjustments {
         }
         let entry = self.core.policy.tenant(&terms.tenant).await?;
         self.check(&entry, &terms).await?;
-        let booked_as = self.booked_as(&entry, &terms);
+        let booked_as = self.booked_as(&entry, id, &terms)?;
         let needs_approval = terms.amount.size() > self.approval_above;
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
@@ -108,19 +118,24 @@ impl Adjustments {
 
     /// Carries out what is approved and could not be booked at once. Returns how many are booked now.
     pub async fn follow(&self) -> Answer<u64> {
-        let mut done = 0;
+        let (mut done, mut away) = (0, BTreeMap::new());
         for stored in self.core.ledger.adjustments_to_carry_out(PAGE).await? {
+            let partition = self.core.gate.partition_of(&stored.terms.tenant);
+            if away.contains_key(&partition) {
+                continue;
+            }
             let actor = stored.decided_by.as_ref().unwrap_or(&stored.posted_by);
             match self.carry_out(&stored, actor).await {
                 Ok(is_booked) => done += u64::from(is_booked),
-                Err(error) if error.is_server_away() => return Err(error),
+                // The other adjustments of the partition would wait as long.
+                Err(error) if error.is_server_away() => drop(away.insert(partition, error)),
                 Err(error) => {
                     let item = format!("adjustment {} of tenant {}", stored.id, stored.terms.tenant);
                     self.core.damage.pass_over(Work::Adjustment, &item, &error).await;
                 }
             }
         }
-        Ok(done)
+        away.into_values().next().map_or(Ok(done), Err)
     }
 
     async fn known(&self, id: AdjustmentId) -> Answer<StoredAdjustment> {
@@ -130,7 +145,7 @@ impl Adjustments {
     async fn decide(&self, id: AdjustmentId, approves: bool, actor: &str) -> Answer<AdjustmentDetails> {
         let found = self.known(id).await?;
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
-        let booked_as = self.booked_as(&entry, &found.terms);
+        let booked_as = self.booked_as(&entry, id, &found.terms)?;
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
         match self.core.ledger.decide_adjustment(id, verdict).await?.ok_or_else(no_such_adjustment)? {
@@ -147,8 +162,12 @@ impl Adjustments {
         let mut fault = |pointer: &str, message: String| faults.push(FieldError::new(pointer, message));
         let policy = self.core.policy.current();
         let meter = terms.meter.as_ref().map(|id| (id, policy.meter(id)));
-        if let Some((id, None)) = meter {
-            fault("/meter", format!("there is no meter {id}"));
+        match meter {
+            Some((id, None)) => fault("/meter", format!("there is no meter {id}")),
+            Some((id, Some(meter))) if !meter.booked => {
+                fault("/meter", format!("{id} is not booked, so there is nothing to correct"));
+            }
+            _ => {}
         }
         if terms.amount.is_zero() {
             fault("/amount", "must not be zero".into());
@@ -211,12 +230,13 @@ impl Adjustments {
     }
 
     /// The grants that count now, the one that burns last first, with what is left of each. What recurs is not among
-    /// them: to void it would end it for later periods too.
+    /// them: to void it would end it for later periods too. Nor is what a plan includes more.
     async fn voidable(&self, terms: &AdjustmentTerms) -> Answer<Vec<(StoredGrant, Decimal)>> {
         let now_ms = self.core.gate_now_ms();
         let mut left = self.core.ledger.grants_left(&terms.tenant, now_ms, GRANTS_MAX).await?;
         let mut found = Vec::new();
-        for grant in left.remove(meter_of(terms)?).unwrap_or_default().into_iter().rev() {
+        let left = left.remove(meter_of(terms)?).unwrap_or_default().into_iter().rev();
+        for grant in left.filter(|grant| !grant.is_of_plan) {
             let stored = self.core.ledger.grant(grant.id).await?;
             let once = stored.filter(|stored| stored.recurrence == Recurrence::None);
             found.extend(once.map(|stored| (stored, grant.remaining)));
@@ -224,18 +244,14 @@ impl Adjustments {
         Ok(found)
     }
 
-    fn booked_as(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> BookedAs {
-        let gate_now_ms = self.core.gate_now_ms();
-        let at = |kind, at_ms| entry.calendars.window(kind, at_ms);
-        match terms.effect {
-            AdjustmentEffect::Usage => BookedAs::Usage(CorrectedPeriod {
-                period: at(WindowKind::Period, terms.happened_at_ms),
-                hour_start_ms: at(WindowKind::Hour, terms.happened_at_ms).start_ms,
-                gate_now_ms,
-            }),
-            AdjustmentEffect::Money => BookedAs::Money(at(WindowKind::Period, gate_now_ms)),
+    fn booked_as(&self, entry: &TenantEntry, id: AdjustmentId, terms: &AdjustmentTerms) -> Answer<BookedAs> {
+        Ok(match terms.effect {
+            AdjustmentEffect::Usage => BookedAs::Usage(self.corrected(entry, id, terms)?),
+            AdjustmentEffect::Money => {
+                BookedAs::Money(entry.calendars.window(WindowKind::Period, self.core.gate_now_ms()))
+            }
             AdjustmentEffect::Allowance => BookedAs::Grants,
-        }
+        })
     }
 
     /// The adjustment once what is approved of it is carried out. Where a server is away, the job does it later.
@@ -253,9 +269,12 @@ impl Adjustments {
         self.get(stored.id).await
     }
 
-    /// Changes the allowance as is approved. Each step is noted before it is done and is safe to repeat, so that a run
-    /// may end anywhere. Returns whether all of it is booked.
+    /// Changes the allowance, or what was used, as is approved. Each step is noted before it is done and is safe to
+    /// repeat, so that a run may end anywhere. Returns whether all of it is booked.
     async fn carry_out(&self, stored: &StoredAdjustment, actor: &str) -> Answer<bool> {
+        if stored.terms.effect == AdjustmentEffect::Usage {
+            return self.correct(stored).await;
+        }
         let done = match stored.terms.amount.is_negative() {
             true => self.lower(stored, actor).await,
             false => self.raise(stored, actor).await.map(Some),
@@ -345,10 +364,12 @@ impl Adjustments {
         }
     }
 
-    /// Ends a grant; none while what is unburnt of it is not booked.
+    /// Ends a grant; none while what is unburnt of it is not booked. One that is what a plan includes more, which
+    /// earlier versions noted too, stays as it is.
     async fn void(&self, id: GrantId, actor: &str) -> Answer<Option<StoredGrant>> {
         match self.grants.void(id, actor).await {
             Ok(_) | Err(OperationError::GrantEnded(_)) => {}
+            Err(OperationError::InUse(_)) => return Ok(self.core.ledger.grant(id).await?),
             Err(error) => return Err(error),
         }
         let ended = self.core.ledger.grant(id).await?;
@@ -402,23 +423,6 @@ fn repeated(stored: StoredAdjustment, terms: &AdjustmentTerms) -> Answer<Adjustm
         Ok(AdjustmentDetails { stored, replayed: true })
     } else {
         Err(OperationError::AdjustmentKeyReused(stored.id))
-    }
-}
-
-fn unbookable(why: &Unbookable) -> OperationError {
-    match why {
-        Unbookable::StillOpen(closes_ms) => OperationError::field(
-            "/happened_at",
-            format!(
-                "lies in a period that is not closed before {}: record more use as usage, or post the \
-                 adjustment then",
-                rfc3339(*closes_ms)
-            ),
-        ),
-        Unbookable::BelowZero(used) => OperationError::field(
-            "/amount",
-            format!("takes back more than the {used} that were used in that period"),
-        ),
     }
 }
 

@@ -20,7 +20,7 @@ const GATHER_FOR: Duration = Duration::from_millis(10);
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
 /// Applies changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own.
-/// `poll_every` is the interval of the poll. `connected` is told once the first notices can arrive.
+/// `poll_every` is the interval of the poll. `connected` is notified once the first notices can arrive.
 pub async fn follow_changes(
     operations: Arc<Operations>,
     url: String,

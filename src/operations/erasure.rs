@@ -48,10 +48,11 @@ impl Erasure {
         self.settle(&entry).await?;
         // Before the policy: a call that is refused must not lift a ban.
         self.core.ledger.may_erase(&whose).await.map_err(in_use)?;
+        self.holds_nothing(&entry, &whose.subject).await?;
         self.policy.delete_items_of(tenant, &whose.subject, actor).await?;
         self.settle(&entry).await?;
         let erased = self.core.ledger.erase_subject(&whose, &hash_of, actor).await.map_err(in_use)?;
-        self.forget(&entry, hash, actor).await?;
+        self.forget(&entry, &whose.subject, hash, actor).await?;
         Ok(erased)
     }
 
@@ -73,7 +74,33 @@ impl Erasure {
         }
     }
 
-    async fn forget(&self, entry: &TenantEntry, hash: SubjectHash, actor: &str) -> Answer<()> {
+    /// Errors: light reservations of the subject hold something, which the ledger does not know.
+    async fn holds_nothing(&self, entry: &TenantEntry, subject: &Subject) -> Answer<()> {
+        let (partition, tenant) = (entry.partition, &entry.definition.id);
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            match self.core.gate.light_holds_of(partition, tenant, subject).await {
+                Ok(0) => return Ok(()),
+                Ok(holds) => {
+                    let waiting = u64::try_from(holds).unwrap_or(u64::MAX);
+                    return Err(OperationError::InUse(Conflict::NameWaits(waiting).to_string()));
+                }
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Err(away.into());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn forget(
+        &self,
+        entry: &TenantEntry,
+        subject: &Subject,
+        hash: SubjectHash,
+        actor: &str,
+    ) -> Answer<()> {
         let tenant = &entry.definition.id;
         for ban in self.limit_bans.of_subject(tenant, hash).await? {
             match self.limit_bans.lift(tenant, &ban, actor).await {
@@ -84,7 +111,7 @@ impl Erasure {
         }
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
-            match self.core.gate.forget_subject(entry.partition, tenant, hash).await {
+            match self.core.gate.forget_subject(entry.partition, tenant, (subject, hash)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {

@@ -154,6 +154,9 @@ impl From<LedgerError> for OperationError {
             LedgerError::Conflict(Conflict::Missing { kind, id }) => {
                 Self::NotFound(format!("there is no {kind} {id}"))
             }
+            LedgerError::Conflict(moved @ Conflict::TenantMoved { .. }) => {
+                Self::LedgerUnavailable(moved.to_string())
+            }
             LedgerError::Conflict(conflict @ (Conflict::InUse { .. } | Conflict::Exists { .. })) => {
                 Self::InUse(conflict.to_string())
             }

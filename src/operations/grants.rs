@@ -17,6 +17,8 @@ use crate::operations::requests::{GrantRequest, GrantsRequest};
 
 /// How many voided grants are ended at once.
 const PAGE: usize = 500;
+/// How often a grant is made again whose period was prepared by an older version of its tenant.
+const TRIES: usize = 3;
 
 /// Makes, lists and voids grants.
 pub struct GrantVerbs {
@@ -42,25 +44,34 @@ impl GrantVerbs {
         if let Some(stored) = self.core.ledger.grant(id).await? {
             return self.repeated(stored, fingerprint).await;
         }
-        let entry = self.core.policy.tenant(&terms.tenant).await?;
+        let mut entry = self.core.policy.tenant(&terms.tenant).await?;
+        for _ in 0..TRIES {
+            let new = self.new_grant(&entry, id, terms.clone()).await?;
+            match self.core.ledger.create_grant(new, actor).await {
+                Ok(Granted::Now(stored)) => {
+                    self.send(&entry, &stored).await;
+                    return self.details(stored, false).await;
+                }
+                Ok(Granted::Before(stored)) => return self.repeated(stored, fingerprint).await,
+                Ok(Granted::TooMuch) => {
+                    let why = "with what is included and the other grants it is beyond the largest amount";
+                    return Err(OperationError::field("/amount", why));
+                }
+                Err(refused) => entry = self.core.policy.tenant_moved(refused).await?,
+            }
+        }
+        Err(OperationError::Overloaded)
+    }
+
+    /// The grant by the tenant as this instance has it.
+    async fn new_grant(&self, entry: &TenantEntry, id: GrantId, terms: GrantTerms) -> Answer<NewGrant> {
         let now_ms = self.core.gate_now_ms();
         let effective_at_ms = terms.effective_at_ms.unwrap_or(now_ms);
-        let period = self.period_of(&entry, &terms, effective_at_ms)?;
-        check(&entry, &terms, effective_at_ms, now_ms, &period)?;
+        let period = self.period_of(entry, &terms, effective_at_ms)?;
+        check(entry, &terms, effective_at_ms, now_ms, &period)?;
         let after = self.memory.last_place(entry.partition).await;
         let sold_in = entry.windows(now_ms).period;
-        let new = NewGrant { id, terms, effective_at_ms, now_ms, sold_in, period, after };
-        match self.core.ledger.create_grant(new, actor).await? {
-            Granted::Now(stored) => {
-                self.send(&entry, &stored).await;
-                self.details(stored, false).await
-            }
-            Granted::Before(stored) => self.repeated(stored, fingerprint).await,
-            Granted::TooMuch => Err(OperationError::field(
-                "/amount",
-                "with what is included and the other grants it is beyond the largest amount",
-            )),
-        }
+        Ok(NewGrant { id, terms, effective_at_ms, now_ms, sold_in, period, after })
     }
 
     /// The grant with this id.
@@ -105,6 +116,11 @@ impl GrantVerbs {
             Voided::Expired(stored) => {
                 let ended_at_ms = stored.settled_at_ms.unwrap_or(stored.expires_at_ms);
                 return Err(OperationError::GrantEnded(ended_at_ms.min(stored.expires_at_ms)));
+            }
+            Voided::OfPlan(stored) => {
+                let why = "it is what a plan includes more";
+                let tenant = stored.tenant;
+                return Err(OperationError::InUse(format!("{why}: another plan of {tenant} takes it back")));
             }
             Voided::Cancelled(stored) | Voided::Ending(stored) => (stored, false),
             Voided::Before(stored) => (stored, true),

@@ -2,8 +2,8 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `violations`, `policy`, `keys`, `estimates`,
-//! `preparation`, `memory`, `limit_bans`, `erasure`, `grants`, `adjustments`, `plan_changes`, `upgrades`, `periods`,
-//! `statements`, `outage`, `calls`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
+//! `preparation`, `memory`, `limit_bans`, `erasure`, `grants`, `plan_changes`, `upgrades`, `periods`, `statements`,
+//! `outage`, `calls`, `adjustments`, `reconcile`, `reads`, `supplier_bills`, `webhooks`, `jobs`, `load`.
 
 mod adjustments;
 pub mod answers;
@@ -93,7 +93,7 @@ pub struct Operations {
     core: Arc<Core>,
     cursor_key: [u8; 32],
     /// Reserve, usage, consume, release, extend, expiry.
-    pub calls: Calls,
+    pub calls: Arc<Calls>,
     /// What decisions are explained by.
     pub decisions: Arc<Decisions>,
     /// Refused calls that limits with a punishment have counted.
@@ -196,16 +196,16 @@ impl Operations {
         let plan_changes = Arc::new(PlanChanges::new(core.clone(), memory.clone()));
         let parked_max = options.parked_calls_max;
         let outage = Arc::new(Outage::new(core.clone(), preparation.clone(), memory.clone(), parked_max));
+        let calls = Arc::new(Calls::new(
+            core.clone(),
+            policy.clone(),
+            preparation,
+            memory.clone(),
+            outage.clone(),
+            (decisions.clone(), violations.clone()),
+            &options,
+        ));
         Self {
-            calls: Calls::new(
-                core.clone(),
-                policy.clone(),
-                preparation,
-                memory.clone(),
-                outage.clone(),
-                (decisions.clone(), violations.clone()),
-                &options,
-            ),
             decisions,
             violations,
             limit_bans: LimitBans::new(core.clone(), policy.clone(), memory.clone()),
@@ -213,7 +213,13 @@ impl Operations {
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), estimates.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
-            adjustments: Adjustments::new(core.clone(), memory.clone(), options.approval_above),
+            adjustments: Adjustments::new(
+                core.clone(),
+                memory.clone(),
+                calls.clone(),
+                options.approval_above,
+            ),
+            calls,
             upgrades: Upgrades::new(core.clone(), policy.clone(), plan_changes.clone()),
             plan_changes,
             periods: Periods::new(core.clone(), memory.clone()),

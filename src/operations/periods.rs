@@ -18,6 +18,8 @@ use crate::operations::memory::{Memory, quota_period};
 const PAGE: usize = 2_000;
 /// How many are closed in one transaction; the writer waits for its partition meanwhile.
 const CHUNK: usize = 200;
+/// How often a chunk is closed again for which a next period was prepared by an older version of its tenant.
+const TRIES: usize = 3;
 
 /// Closes periods.
 pub struct Periods {
@@ -114,13 +116,19 @@ impl Periods {
         chunk: &[EndedPeriod],
         closing: Closing,
     ) -> Answer<(Closed, Vec<EndedPeriod>)> {
-        let mut closed = Vec::with_capacity(chunk.len());
-        for ended in chunk {
-            let (next, rollover_ends_ms) =
-                if ended.may_go_on { self.next_period(ended).await? } else { (None, None) };
-            closed.push(ClosingPeriod { ended: ended.clone(), next, rollover_ends_ms });
+        for _ in 0..TRIES {
+            let mut closed = Vec::with_capacity(chunk.len());
+            for ended in chunk {
+                let (next, rollover_ends_ms) =
+                    if ended.may_go_on { self.next_period(ended).await? } else { (None, None) };
+                closed.push(ClosingPeriod { ended: ended.clone(), next, rollover_ends_ms });
+            }
+            match self.core.ledger.close_periods(partition, &closed, closing).await {
+                Ok(done) => return Ok(done),
+                Err(refused) => self.core.policy.tenant_moved(refused).await.map(drop)?,
+            }
         }
-        Ok(self.core.ledger.close_periods(partition, &closed, closing).await?)
+        Ok((waiting(chunk.len()), Vec::new()))
     }
 
     /// Books what returned of holds that were carried over.

@@ -19,7 +19,7 @@ use crate::domain::policy::document::Definitions;
 use crate::domain::policy::resolve::TooManyCounters;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::tenant::TenantDefinition;
-use crate::ledger::{Generation, Ledger, PolicyVersions};
+use crate::ledger::{Conflict, Generation, Ledger, LedgerError, PolicyVersions};
 use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::Alarm;
@@ -359,6 +359,18 @@ impl PolicyStore {
         if self.tenants.get(id).await.is_some_and(|entry| entry.version < version) {
             self.tenants.invalidate(id).await;
         }
+    }
+
+    /// The tenant as it is now, where the ledger has refused what was prepared by an older version of it: this instance
+    /// has not heard of the change yet. Any other error stays one.
+    pub(super) async fn tenant_moved(&self, refused: LedgerError) -> Answer<Arc<TenantEntry>> {
+        let LedgerError::Conflict(Conflict::TenantMoved { tenant, found }) = refused else {
+            return Err(refused.into());
+        };
+        // First, so that the plan is known that the tenant is on by now.
+        self.refresh().await?;
+        self.tenant_changed(&tenant, found).await;
+        self.tenant(&tenant).await
     }
 
     /// Forgets all tenants, because notices may have been missed.

@@ -17,7 +17,7 @@ use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Chain, Heads};
 use crate::ledger::corrections;
-use crate::ledger::cursors::{self, CursorMove};
+use crate::ledger::cursors::{self, Advanced, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
     carried_holds, cuts, gaps, journal, key_filters, losses, quarantine, reconciliations, repeats,
@@ -150,7 +150,8 @@ async fn book_parts(
     let chains: Vec<Chain> = parts.iter().map(|part| Chain::Outbox(part.partition)).collect();
     // First, and by itself: reads of these partitions must see what the former transaction left, and a writer that
     // comes second ends here.
-    let booked_at = cursors::advance(connection, &moves).await?;
+    let Advanced { booked_at, erasures } = cursors::advance(connection, &moves).await?;
+    ledger.heed_erasures(erasures);
     losses::add_ends(connection, &parts.iter().flat_map(epoch_ends).collect::<Vec<_>>()).await?;
     let mut gaps = Vec::new();
     let mut arrivals = Vec::new();

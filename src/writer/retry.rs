@@ -35,7 +35,8 @@ async fn try_again(
     id: OutboxId,
 ) -> Result<Retried, LedgerError> {
     // The cursor's lock keeps the partition's writer away from the same reservation and chain.
-    let (_, booked_at) = cursors::lock(connection, &[partition]).await?;
+    let (locked, booked_at) = cursors::lock(connection, &[partition]).await?;
+    ledger.heed_erasures(locked.iter().map(|cursor| (cursor.partition, cursor.erasures)));
     let waiting = quarantine::open_with(connection, partition, id).await?;
     if waiting.is_empty() {
         return Err(LedgerError::Conflict(quarantine::missing(partition, id)));

@@ -162,7 +162,7 @@ fn work_on(meter: &str) -> Value {
 }
 
 async fn with_limits(app: &TestApp, local_capacity: usize) {
-    app.define("meters/peak", json!({ "unit": "page" })).await;
+    app.define("meters/peak", json!({ "unit": "page", "without_limit": "unlimited" })).await;
     let mut limits = Vec::new();
     for policy in POLICIES {
         app.define(&format!("meters/{policy}"), json!({ "unit": "page" })).await;

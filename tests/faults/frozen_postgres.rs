@@ -61,6 +61,22 @@ async fn while_postgres_is_frozen_the_gate_goes_on_and_a_consume_that_waits_for_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_policy_refuses_a_keyed_call_of_what_is_not_booked_without_a_question_to_postgres() {
+    let app = app().await;
+    let call = json!({ "unit": "call", "booked": false, "without_limit": "deny" });
+    app.define("meters/call", call).await;
+    news_is_taken(&app).await;
+    app.define("meters/later", json!({ "unit": "later" })).await;
+    news_is_taken(&app).await;
+    app.post_until_answered(USAGE, "warm again", pages("1")).await.expect(201);
+    let frozen = app.database.freeze();
+    let asked = json!({ "tenant": "acme", "meter": "call", "amount": "1" });
+    app.post_keyed(RESERVATIONS, "job", asked).await.is_problem(402, "exceeds_plan");
+    drop(frozen);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_read_after_its_change_is_not_forgotten_for_the_notice_of_that_change() {
     let app = app().await;
     app.define("tenants/newcomer", json!({ "plan": "plan" })).await;

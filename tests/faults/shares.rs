@@ -206,7 +206,8 @@ async fn what_a_call_used_stays_held_while_it_is_being_parked() {
     let caller = app.caller();
     let slow = tokio::spawn(async move { caller.post_keyed(USAGE, "slow", pages("10")).await });
     wait_for("the call waits for the ledger", PATIENCE, async || {
-        let waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'parked'::regclass";
+        let waiting = "SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database \
+            WHERE NOT granted AND relation = 'parked'::regclass AND datname = current_database()";
         (!rows(&app.database, waiting).await.is_empty()).then_some(())
     })
     .await;

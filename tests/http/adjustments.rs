@@ -193,7 +193,7 @@ async fn one_key_posts_one_adjustment_and_finance_and_administrators_do() {
 #[case::no_reason("/reason", json!({ "reason": "" }))]
 #[case::no_effect("/effect", json!({ "effect": "favour" }))]
 #[case::to_come("/happened_at", json!({ "happened_at": "2026-04-03T00:00:00Z" }))]
-#[case::of_the_open_period("/happened_at", json!({ "happened_at": "2026-04-01T10:00:00Z" }))]
+#[case::of_an_hour_of_the_open_period_without_use("/amount", json!({ "happened_at": "2026-04-01T10:00:00Z" }))]
 #[case::of_nothing("/corrects", json!({ "corrects": "00000000-0000-0000-0000-000000000000" }))]
 #[case::below_zero("/amount", json!({ "amount": "-81" }))]
 #[case::unknown_field("/why", json!({ "why": "x" }))]

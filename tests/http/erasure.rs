@@ -170,6 +170,60 @@ async fn a_subject_that_holds_something_is_erased_once_that_is_resolved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn when_its_own_counters_began_is_erased_too() {
+    let app = started().await;
+    let other = json!({
+        "id": "user-month", "meter": "page", "window": "day", "capacity": "100", "scope": "subject",
+        "subject_kind": "user"
+    });
+    app.define("plans/other", json!({ "limits": [other], "quotas": [quota_of("1000")] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "subjects": [named().with("plan", "other")] })).await;
+    assert!(columns_with(&app, NAME).await.contains(&"tenants.counter_resets".to_owned()));
+    app.post(ERASURES, named()).await.expect(200);
+    assert_eq!(columns_with(&app, NAME).await, [""; 0]);
+    app.post_keyed(USAGE, "anew", pages(3).by("ben")).await.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gate_drops_the_light_records_of_an_erased_name_once_they_hold_nothing() {
+    let app = started().await;
+    app.define("meters/call", json!({ "unit": "call", "booked": false, "without_limit": "unlimited" })).await;
+    let calls = |amount: &str| json!({ "tenant": "acme", "meter": "call", "amount": amount });
+    app.post_keyed(USAGE, "used", calls("1").by(NAME)).await.expect(201);
+    let open = app.held(calls("2").by(NAME)).await;
+    let others = app.held(calls("3").by("ben")).await;
+    app.post(ERASURES, named()).await.is_problem(409, "in_use");
+    app.release(&open).await.expect(200);
+    assert_eq!(keys_with(&app, NAME).await.len(), 2, "both records name it");
+    app.post(ERASURES, named()).await.expect(200);
+    assert_eq!(keys_with(&app, NAME).await, [""; 0]);
+    app.consume(&others, "3").await.expect(200);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_has_not_heard_of_an_erasure_books_nothing_under_the_old_number() {
+    let app = started().await;
+    // Its number is remembered once it has been read.
+    for (key, amount) in [("first", 2), ("second", 1)] {
+        app.post_keyed(USAGE, key, pages(amount).by(NAME)).await.expect(201);
+        app.drained().await;
+    }
+    // As another instance does it, whose notice is late.
+    let erase = "UPDATE subjects SET id = 'erased-' || number WHERE id = 'ada-lovelace'; \
+                 UPDATE cursors SET erasures = erasures + 1";
+    as_owner(&app.database, erase).await.unwrap();
+    app.redis.flush().await;
+    app.post_keyed(USAGE, "after", pages(2).by(NAME)).await.expect(201);
+    app.drained().await;
+    let used = used_by_users(&app).await;
+    assert_eq!(used.iter().map(|(_, used)| used.as_str()).collect::<Vec<_>>(), ["2", "3"], "{used:?}");
+    assert_eq!(used[0].0, NAME);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_under_which_something_waits_is_not_erased() {
     let app = started().await;
     app.post_keyed(USAGE, "used", pages(3).by(NAME)).await.expect(201);

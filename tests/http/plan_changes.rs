@@ -132,6 +132,35 @@ async fn who_goes_up_and_down_and_up_again_gets_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_plan_includes_more_is_taken_back_by_another_plan_alone() {
+    let app = with_plans().await;
+    app.use_pages("some", "20").await.expect(201);
+    put(&app, "pro", None).await;
+    let grants = app.get("/v1/admin/grants?tenant=acme").await.expect(200).body;
+    let raise = grants["data"][0]["id"].as_str().unwrap().to_owned();
+    let void = app.post(&format!("/v1/admin/grants/{raise}/void"), Value::Null).await;
+    void.is_problem(409, "in_use");
+    let less = json!({
+        "tenant": "acme", "meter": "page", "effect": "allowance", "amount": "-1", "reason": "a mistake",
+        "happened_at": "2026-03-10T12:00:00Z"
+    });
+    let refused = app.post_keyed("/v1/adjustments", "less", less).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!((refused.pointers(), left(&app).await), (vec!["/amount"], ["80", "60"].map(String::from)));
+    put(&app, "small", Some("now")).await;
+    put(&app, "pro", Some("now")).await;
+    assert_eq!(left(&app).await, ["80", "60"], "no difference is taken or granted twice");
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    put(&app, "max", None).await;
+    let grants = app.get("/v1/admin/grants?tenant=acme&limit=100").await.expect(200).body;
+    let scheduled = grants["data"].as_array().unwrap().iter().find(|grant| grant["status"] == "scheduled");
+    let scheduled = format!("/v1/admin/grants/{}/void", scheduled.unwrap()["id"].as_str().unwrap());
+    app.post(&scheduled, Value::Null).await.is_problem(409, "in_use");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lower_plan_takes_what_plans_gave_before_what_was_granted_and_nothing_of_it_rolls_over() {
     let app = with_plans().await;
     let rolls = |included: &str| json!({ "quotas": [quota_of(included).with("max_rollover", "500")] });
@@ -207,6 +236,53 @@ async fn a_next_period_that_is_opened_already_follows_any_change_of_plan() {
         app.use_pages("beyond", "1").await.is_problem(429, "quota_exceeded");
         app.finish().await;
     }
+}
+
+/// Puts `acme` on another plan as another instance does of which this one has not heard yet.
+async fn put_unheard(app: &TestApp, plan: &str) {
+    let put = format!(
+        "UPDATE tenants SET version = version + 1, definition = jsonb_set(definition, '{{plan}}', '\"{plan}\"')"
+    );
+    as_owner(&app.database, &put).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_period_is_opened_by_the_plan_that_holds_also_where_an_instance_has_not_heard_of_it_yet() {
+    let app = with_plans().await;
+    // So that this instance knows the tenant, and no period of it is open.
+    app.post("/v1/tenants/acme/upgrade-requests", json!({ "plan": "plan" })).await.expect(422);
+    put_unheard(&app, "pro").await;
+    app.use_pages("first", "60").await.expect(201);
+    assert_eq!(left(&app).await, ["80", "20"], "by its first use");
+    app.move_clock("2026-04-10T00:00:00Z").await;
+    put_unheard(&app, "max").await;
+    let grant = json!({ "tenant": "acme", "meter": "page", "amount": "5", "kind": "promotional", "expires_at": "2026-05-01T00:00:00Z" });
+    app.post_keyed("/v1/admin/grants", "a", grant).await.expect(201);
+    assert_eq!(left(&app).await, ["205", "205"], "by a grant");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_next_period_is_opened_by_the_plan_that_holds_or_not_at_all() {
+    let app = with_plans().await;
+    let quota = |included: &str| json!({ "quotas": [quota_of(included).with("max_rollover", "500")] });
+    for (plan, included) in [("plan", "50"), ("pro", "80")] {
+        app.define(&format!("plans/{plan}"), quota(included)).await;
+    }
+    app.use_pages("march", "40").await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    put_unheard(&app, "pro").await;
+    let operations = &app.app().operations;
+    assert_eq!(operations.memory.open_next_periods().await.unwrap().opened, 0, "a later run opens it");
+    app.move_clock("2026-04-02T00:00:00Z").await;
+    app.drained().await;
+    let grace = std::time::Duration::from_secs(3600);
+    let closed = operations.periods.close(Default::default(), grace).await.unwrap();
+    assert_eq!((closed.closed, closed.waiting), (1, 0));
+    let april = "SELECT included::float8 AS i FROM quota_periods WHERE period_start = '2026-04-01Z'";
+    assert_eq!(rows(&app.database, april).await, ["80"], "by a close");
+    assert_eq!(left(&app).await, ["80", "90"], "ten came over");
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -300,6 +376,22 @@ async fn a_change_that_breaks_off_at_any_step_is_finished_by_the_job_and_the_gat
     app.use_pages("beyond", "1").await.is_problem(429, "quota_exceeded");
     operations.grants.follow().await.unwrap();
     assert_eq!(rows(&app.database, "SELECT tenant FROM untold_capacities").await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_lowered_plans_that_have_to_wait_holds_up_no_later_one() {
+    let app = with_plans().await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
+    app.use_pages("march", "10").await.expect(201);
+    // Nothing is known about that period, so that none of them can be booked.
+    let waiting = "WITH waiting AS (             INSERT INTO quota_changes (tenant, id, meter, period_start, amount, asked_at)             SELECT 'other', gen_random_uuid(), 'page', '2025-01-01Z', -1, '2026-03-01Z' FROM generate_series(1, 500)             RETURNING *         ) INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, is_settled)         SELECT tenant, id, true, meter, period_start, 1, 1, 0, 0, false FROM waiting";
+    as_owner(&app.database, waiting).await.unwrap();
+    lowered_by_policy(&app).await;
+    let change = begun(&app).await;
+    app.app().ledger.want_lowered(change, Default::default()).await.unwrap();
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(voided(&app).await, ["30 2026-03-10T12:00:00"]);
     app.finish().await;
 }
 

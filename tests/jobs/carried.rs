@@ -150,6 +150,36 @@ async fn what_was_consumed_of_a_carried_hold_burns_nothing_of_the_next_period() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nor_of_a_grant_that_ends_before_the_period_before_is_closed() {
+    for is_late in [false, true] {
+        let app = at_the_end_of_march(fifty()).await;
+        app.use_pages("march", "30").await.expect(201);
+        let id = held(&app, "20").await;
+        app.move_clock("2026-04-01T02:00:00Z").await;
+        if !is_late {
+            run(&app).await;
+        }
+        let grant = json!({
+            "tenant": "acme", "meter": "page", "amount": "30", "kind": "paid", "priority": 1,
+            "expires_at": "2026-04-05T00:00:00Z"
+        });
+        app.post_keyed("/v1/admin/grants", "a", grant).await.expect(201);
+        app.consume(&id, "20").await.expect(200);
+        app.use_pages("april", "10").await.expect(201);
+        app.move_clock("2026-04-06T00:00:00Z").await;
+        app.drained().await;
+        app.app().operations.grants.follow().await.unwrap();
+        run(&app).await;
+        app.app().operations.grants.follow().await.unwrap();
+        let lapsed = "SELECT amount::float8 AS a FROM entries WHERE class = 'grant' AND debit = 'lapsed'";
+        assert_eq!(rows(&app.database, lapsed).await, ["20"], "{is_late}");
+        let report = verify(&app.app().ledger, VerifyOptions::default()).await.unwrap();
+        assert!(report.checks.iter().all(|check| check.faults.is_empty()), "{report:?}");
+        app.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn work_of_a_closed_period_is_a_correction_in_the_open_one_with_both_dates() {
     let app = at_the_end_of_march(fifty()).await;
     app.use_pages("march", "10").await.expect(201);

@@ -90,6 +90,44 @@ async fn an_idle_period_of_an_archived_tenant_has_a_statement_and_a_note_once_us
     app.finish().await;
 }
 
+/// A grant of the archived tenant is sold in this currency before a month in which nothing is used.
+#[rstest]
+#[case::by_a_note_to_the_statement_of_the_grant("EUR", &["1 2026-03 10", "2 1 2026-03 6", "3 1 2026-03 2"])]
+#[case::by_a_statement_in_its_own_currency("JPY", &["1 2026-03 10", "2 2026-03 1", "3 2 2026-03 5", "4 2 2026-03 2"])]
+#[tokio::test(flavor = "multi_thread")]
+async fn late_use_of_an_idle_period_in_which_only_a_grant_was_billed_is_billed_once(
+    #[case] currency: &str,
+    #[case] expected: &[&str],
+) {
+    let base = price(json!({ "id": "base", "model": "flat", "flat": "1" }));
+    let app = in_march(json!([per_page("1"), base])).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("50")], "prices": [per_page("1"), base] })).await;
+    let grant = json!({
+        "tenant": "acme", "meter": "page", "amount": "3", "kind": "paid", "expires_at": "2026-04-01T00:00:00Z",
+        "paid_amount": "10", "currency": currency
+    });
+    app.post_keyed("/v1/admin/grants", "a", grant).await.expect(201);
+    app.define("tenants/acme", json!({ "plan": "plan", "archived": true })).await;
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    for (amount, next) in
+        [("5", "2026-05-02T12:00:00Z"), ("2", "2026-06-02T12:00:00Z"), ("", "2026-07-02T12:00:00Z")]
+    {
+        if !amount.is_empty() {
+            let of_march = json!({
+                "tenant": "acme", "meter": "page", "effect": "usage", "amount": amount, "reason": "lost",
+                "happened_at": "2026-03-20T10:00:00Z"
+            });
+            app.post_keyed("/v1/adjustments", amount, of_march).await.expect(201);
+        }
+        app.move_clock(next).await;
+        run(&app).await;
+    }
+    assert_eq!(rows(&app.database, ISSUED).await, expected);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
 #[rstest]
 #[case::a_balance(
     "UPDATE balances SET overage = overage - 1000 WHERE tenant = 't3'",

@@ -10,11 +10,14 @@ use tollgate::ledger::{
     DetachOptions, LedgerError, MonthOfEntries, VerifyOptions, check_archive, rebuild, verify,
 };
 
+use crate::http::events::{event, send};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::services::directory;
+use crate::support::wait::wait_for;
 
 const GRACE: Duration = Duration::from_secs(3600);
+const JULY: &str = "2026-07-01T00:00:00Z";
 const LEFT: &str = "SELECT to_char(happened_at AT TIME ZONE 'UTC', 'MM') AS month, count(*) FROM entries \
     WHERE class = 'usage' GROUP BY 1 ORDER BY 1";
 
@@ -22,7 +25,7 @@ const LEFT: &str = "SELECT to_char(happened_at AT TIME ZONE 'UTC', 'MM') AS mont
 /// and archived.
 async fn in_august() -> TestApp {
     let app = in_august_before_jobs().await;
-    settle(&app).await;
+    settle(&app, JULY).await;
     app
 }
 
@@ -32,6 +35,18 @@ async fn in_august_before_jobs() -> TestApp {
     app.post_keyed(USAGE, "one", pages(7).by("ada")).await.expect(201);
     let open = app.hold("4").await;
     app.consume(&open, "3").await.expect(200);
+    app.drained().await;
+    let less = json!({
+        "tenant": "acme", "meter": "page", "effect": "usage", "amount": "-1", "happened_at": "2026-01-10T12:00:00Z",
+        "reason": "counted twice"
+    });
+    app.post_keyed("/v1/adjustments", "less", less).await.expect(201);
+    wait_for("the gate has corrected it", Duration::from_secs(20), async || {
+        app.app().operations.adjustments.follow().await.ok()?;
+        let booked = rows(&app.database, "SELECT count(*) FROM entries WHERE corrected").await;
+        (booked == ["1"]).then_some(())
+    })
+    .await;
     // One that goes on over the edge of the months.
     app.move_clock("2026-01-31T23:59:50Z").await;
     let over = app.held(pages(9).by("ada").lasting(600)).await;
@@ -47,11 +62,11 @@ async fn in_august_before_jobs() -> TestApp {
     app
 }
 
-async fn settle(app: &TestApp) {
+async fn settle(app: &TestApp, resolved_before: &str) {
     app.app().operations.periods.close(Manner::default(), GRACE).await.unwrap();
     app.app().operations.statements.issue(Manner::default(), GRACE).await.unwrap();
-    let july_ms = ms("2026-07-01T00:00:00Z");
-    app.app().ledger.archive_reservations(july_ms, july_ms, 100).await.unwrap();
+    let before_ms = ms(resolved_before);
+    app.app().ledger.archive_reservations(before_ms, before_ms, 100).await.unwrap();
 }
 
 fn ms(text: &str) -> i64 {
@@ -133,6 +148,51 @@ async fn what_is_corrected_of_a_month_that_left_is_booked_and_proven() {
     let january = "SELECT count(*) FROM entries WHERE happened_at < '2026-02-01' AND class = 'correction'";
     assert_eq!(rows(&app.database, january).await, ["1"]);
     app.use_pages("more", "1").await.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_that_comes_once_its_month_has_left_is_booked_and_proven() {
+    let app = an_app().at("2026-07-10T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    app.post_keyed(USAGE, "one", pages(7).by("ada")).await.expect(201);
+    app.move_clock("2026-08-10T12:00:00Z").await;
+    app.post_keyed(USAGE, "two", pages(1)).await.expect(201);
+    app.drained().await;
+    settle(&app, "2026-08-01T00:00:00Z").await;
+    let to = directory();
+    let options = DetachOptions {
+        before: "2026-08-01".parse().unwrap(),
+        kept_months: 0,
+        now_ms: ms("2026-08-10T12:00:00Z"),
+        directory: to.path().to_owned(),
+        dry_run: false,
+    };
+    assert_eq!(app.app().ledger.detach_months(&options).await.unwrap().len(), 1);
+    send(&app, &event("late", 3, Some("2026-07-12T09:00:00Z"))).await;
+    app.drained().await;
+    let late = "SELECT amount::float8 FROM entries WHERE happened_at < '2026-08-01' AND debit = 'consumed'";
+    assert_eq!(rows(&app.database, late).await, ["3"]);
+    assert_eq!(faults(&app).await, "");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_month_is_read_while_no_other_can_be_booked() {
+    let (app, to) = (in_august().await, directory());
+    let refuse = "CREATE FUNCTION refuse_under_lock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+            IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'entries'::regclass AND mode = 'AccessExclusiveLock') THEN \
+                RAISE EXCEPTION 'all months are locked'; \
+            END IF; RETURN NEW; END $$";
+    as_owner(&app.database, refuse).await.unwrap();
+    for table in ["opening_balances", "opening_operations", "opening_usage", "opening_chains", "openings"] {
+        let trigger = format!(
+            "CREATE TRIGGER refuse_under_lock BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse_under_lock()"
+        );
+        as_owner(&app.database, &trigger).await.unwrap();
+    }
+    assert_eq!(detached(&app, to.path(), false).await.unwrap().len(), 2);
+    assert_eq!(faults(&app).await, "");
     app.finish().await;
 }
 
@@ -241,7 +301,7 @@ async fn a_month_waits_for_its_periods_and_reservations_and_those_after_it_wait_
     assert!(waits().await.contains("is not billed"));
     app.app().operations.statements.issue(Manner::default(), GRACE).await.unwrap();
     assert!(waits().await.contains("is not archived"));
-    settle(&app).await;
+    settle(&app, JULY).await;
     assert_eq!(detached(&app, to.path(), false).await.unwrap().len(), 2);
     app.finish().await;
 }

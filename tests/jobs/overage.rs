@@ -68,6 +68,40 @@ async fn the_next_period_pays_by_what_it_opened_with_and_not_by_what_is_left_whe
     app.finish().await;
 }
 
+/// The plan from the last day of March on, whether April was opened before that, and what April pays and has left.
+#[rstest]
+#[case::less_that_is_open_already("small", true, "70 20", "0")]
+#[case::less_that_is_not("small", false, "70 20", "0")]
+#[case::more_that_is_open_already("large", true, "70 70", "10")]
+#[case::more_that_is_not("large", false, "70 70", "10")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_period_pays_by_the_plan_that_held_when_it_began(
+    #[case] plan: &str,
+    #[case] is_open: bool,
+    #[case] closure: &str,
+    #[case] remaining: &str,
+) {
+    let app = an_app().at("2026-03-31T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([preserving()])).await;
+    for (plan, included) in [("small", "20"), ("large", "80")] {
+        app.define(&format!("plans/{plan}"), json!({ "quotas": [preserving().with("included", included)] }))
+            .await;
+    }
+    app.use_pages("march", 120).await.expect(201);
+    let operations = &app.app().operations;
+    if is_open {
+        operations.memory.open_next_periods().await.unwrap();
+    }
+    app.define("tenants/acme", json!({ "plan": plan, "plan_from": "next_period" })).await;
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    operations.plan_changes.follow().await.unwrap();
+    assert_eq!(rows(&app.database, CLOSURES).await, [closure]);
+    assert_eq!(app.quota().await.text("/quotas/0/remaining"), remaining);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_period_repaid_has_burnt_its_included_amount() {
     let app = after_march(preserving().with("max_rollover", "50"), 70).await;

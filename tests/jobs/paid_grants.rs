@@ -199,6 +199,42 @@ async fn one_that_expires_inside_its_period_is_earned_as_of_its_end() {
     app.finish().await;
 }
 
+/// What was used and held of the fifty that the plan includes; what a lower plan voids, and what remains.
+#[rstest]
+#[case::all_that_is_free("10", "0", "30", "40")]
+#[case::no_more_than_that("45", "0", "5", "30")]
+#[case::nor_what_is_held_of_it("35", "10", "5", "30")]
+#[case::nothing_is_free("60", "0", "0", "20")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lower_plan_takes_nothing_of_a_paid_grant(
+    #[case] used: &str,
+    #[case] held: &str,
+    #[case] taken: &str,
+    #[case] remaining: &str,
+) {
+    let app = unpriced().await;
+    app.define("plans/small", json!({ "quotas": [quota_of("20").with("mode", "soft")] })).await;
+    sold(&app, "a", paid("30", "10").with("priority", 60)).await;
+    app.use_pages("some", used).await.expect(201);
+    let hold = match held {
+        "0" => None,
+        held => Some(app.hold(held).await),
+    };
+    app.define("tenants/acme", json!({ "plan": "small", "plan_from": "now" })).await;
+    let voided = "SELECT coalesce(sum(amount), 0)::float8 AS a FROM entries WHERE debit = 'voided'";
+    assert_eq!(rows(&app.database, voided).await, [taken]);
+    assert_eq!(app.quota().await.text("/quotas/0/remaining"), remaining);
+    if let Some(hold) = hold {
+        app.release(&hold).await.expect(200);
+    }
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    let burnt = if used == "60" { ["03 10 3.33 6.67"] } else { ["03 0 0 10"] };
+    assert_eq!(rows(&app.database, BURNS).await, burnt, "what is not used is not earned");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_recurs_costs_its_price_in_each_period_also_where_jobs_were_away_for_months() {
     let app = unpriced().await;
@@ -266,6 +302,40 @@ async fn a_sandbox_pays_nothing_for_a_grant_also_once_it_has_become_a_customer()
     app.move_clock("2026-04-02T12:00:00Z").await;
     run(&app).await;
     assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 20"], "what was sold while it was a customer");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+/// Whether the tenant is a sandbox until the last noon of March; when the recurring grant is sold then, whether April
+/// was opened before that or after it was used.
+#[rstest]
+#[case::who_becomes_one(false, &["03-10", "04-01"])]
+#[case::who_was_one(true, &["05-01"])]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_is_sold_by_what_its_tenant_was_a_day_before_the_period_whenever_that_is_opened(
+    #[case] is_sandbox: bool,
+    #[case] expected: &[&str],
+    #[values(true, false)] is_opened_ahead: bool,
+) {
+    let app = unpriced().await;
+    let of = |sandbox: bool| json!({ "plan": "plan", "sandbox": sandbox });
+    app.define("tenants/acme", of(is_sandbox)).await;
+    let recurring = paid("3", "10").with("recurrence", "period").with("expires_at", "2026-06-01T00:00:00Z");
+    sold(&app, "a", recurring).await;
+    app.use_pages("march", 1).await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    if is_opened_ahead {
+        app.app().operations.memory.open_next_periods().await.unwrap();
+    }
+    app.define("tenants/acme", of(!is_sandbox)).await;
+    for day in ["2026-04-10T12:00:00Z", "2026-05-10T12:00:00Z"] {
+        app.move_clock(day).await;
+        app.use_pages(day, 1).await.expect(201);
+    }
+    let sales = "SELECT to_char(sold_at AT TIME ZONE 'UTC', 'MM-DD') AS at FROM grant_sales ORDER BY 1";
+    assert_eq!(rows(&app.database, sales).await, expected);
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }

@@ -83,6 +83,7 @@ impl Work {
             last_sequence: 0,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         };
         let rest = BodyDetails {
             subjects: Vec::new(),

@@ -1,11 +1,11 @@
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::ids::OperationId;
-use tollgate::ledger::{CounterAsk, Ledger, QuotaCapacity, RestoreAsk};
+use tollgate::ledger::{Conflict, CounterAsk, Ledger, LedgerError, QuotaCapacity, QuotaPeriod, RestoreAsk};
 
 use super::events::{
     HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, including, meter, partition, tenant, units, user,
 };
-use super::{ledger, rows};
+use super::{as_owner, ledger, rows};
 use crate::writer::apply::{assert_proven, book};
 
 const PERIOD: (i64, i64) = (PERIOD_START_MS, PERIOD_END_MS);
@@ -14,8 +14,16 @@ fn decimals() -> Decimals {
     Decimals::new(2).unwrap()
 }
 
+/// The period in which this is included, as the first version of its tenant says.
+fn a_period(included: i64) -> QuotaPeriod {
+    QuotaPeriod { decimals: decimals(), period_ms: PERIOD, terms: including(included), tenant_version: 1 }
+}
+
+const TENANT: &str = "INSERT INTO tenants (id, partition, version, definition) VALUES ('acme', 0, 1, '{}')";
+
 async fn used() -> (crate::support::services::TestDatabase, Ledger, Work) {
     let (database, ledger) = ledger().await;
+    as_owner(&database, TENANT).await.unwrap();
     let acme = tenant("acme");
     let open = Work::new(&acme, "open", &[("ocr.page", 600)]).named(&[user("anna")]);
     let mut done =
@@ -59,10 +67,7 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
         (meter("ocr.page"), decimals(), PERIOD_START_MS),
         (meter("llm.token"), decimals(), PERIOD_START_MS),
     ];
-    ledger
-        .open_quota_period(&acme, &meter("ocr.page"), decimals(), PERIOD, including(100_000))
-        .await
-        .unwrap();
+    ledger.open_quota_period(&acme, &meter("ocr.page"), &a_period(100_000)).await.unwrap();
     let ask = RestoreAsk {
         counters,
         quotas,
@@ -92,9 +97,10 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quotas_period_opens_once_however_many_ask() {
     let (database, ledger) = ledger().await;
+    as_owner(&database, TENANT).await.unwrap();
     let acme = tenant("acme");
     let page = meter("ocr.page");
-    let open = |included| ledger.open_quota_period(&acme, &page, decimals(), PERIOD, including(included));
+    let open = async |included| ledger.open_quota_period(&acme, &page, &a_period(included)).await;
     let (a, b, c) = tokio::join!(open(5_000), open(5_000), open(5_000));
     let capacity = QuotaCapacity {
         version: u64::try_from(PERIOD_START_MS / 1000).unwrap(),
@@ -108,6 +114,24 @@ async fn a_quotas_period_opens_once_however_many_ask() {
     assert_eq!(rows(&database, entries).await, ["granted available 50 grant true"]);
     let balance = &ledger.balances_of(&acme, HOUR_MS).await.unwrap()[0];
     assert_eq!((balance.included.unwrap().to_string(), balance.period_ms), ("50.000000000".into(), PERIOD));
-    ledger.open_quota_period(&acme, &meter("nothing"), decimals(), PERIOD, including(0)).await.unwrap();
+    ledger.open_quota_period(&acme, &meter("nothing"), &a_period(0)).await.unwrap();
     assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_period_is_not_opened_by_what_an_older_version_of_its_tenant_said() {
+    let (database, ledger) = ledger().await;
+    as_owner(&database, TENANT).await.unwrap();
+    let (acme, page) = (tenant("acme"), meter("ocr.page"));
+    as_owner(&database, "UPDATE tenants SET version = 2").await.unwrap();
+    let refused = ledger.open_quota_period(&acme, &page, &a_period(5_000)).await.unwrap_err();
+    let LedgerError::Conflict(Conflict::TenantMoved { tenant, found }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!((tenant, found), (acme.clone(), 2));
+    assert_eq!(rows(&database, "SELECT meter FROM balances").await, [""; 0]);
+    let by_now = QuotaPeriod { tenant_version: 2, ..a_period(9_000) };
+    let opened = ledger.open_quota_period(&acme, &page, &by_now).await.unwrap();
+    let late = ledger.open_quota_period(&acme, &page, &a_period(5_000)).await.unwrap();
+    assert_eq!((opened.at(HOUR_MS), late), (Some(units(9_000)), opened), "what is open is told to anybody");
 }

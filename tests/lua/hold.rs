@@ -106,6 +106,23 @@ async fn an_open_record_outlives_its_latest_expiry_by_a_month_and_a_resolved_one
 }
 
 #[tokio::test]
+async fn work_without_a_key_that_was_given_up_is_remembered_for_a_day() {
+    let world = World::light(Mode::Alone).await;
+    let ask = |key: &str| Ask { keyed: false, ..pages(key, 1).under([day(100)]) };
+    for key in ["released", "expired", "consumed"] {
+        world.hold(&ask(key)).await;
+    }
+    done_release(world.release("released", Totals::Default).await);
+    done(world.consume("consumed", total("1"), true).await);
+    world.gate.expire_held(world.partition, Some(START_MS + TTL_MS), 10).await.unwrap();
+    let unkeyed_ms = options(String::new()).tombstone_unkeyed_ms;
+    for (key, whole) in [("released", 86_400_000), ("expired", 86_400_000), ("consumed", unkeyed_ms)] {
+        let left = world.expires_in_ms(&world.record_key(key));
+        assert!((whole - 60_000..=whole).contains(&left), "{key}: {left} of {whole}");
+    }
+}
+
+#[tokio::test]
 async fn a_slot_comes_back_at_the_end_of_its_hold_and_only_once() {
     let world = World::light(Mode::Alone).await;
     for key in ["a", "b"] {

@@ -1,9 +1,13 @@
 use rstest::rstest;
+use tollgate::domain::counter::Counter;
 use tollgate::domain::event::Change;
 use tollgate::domain::ids::Epoch;
+use tollgate::domain::limit::{Class, Kind};
 use tollgate::domain::parked::CounterLife;
 use tollgate::domain::rejection::Rejection;
-use tollgate::domain::reservation::{Head, LineUnits, OnExcess, OnLate, Record, ReservationState};
+use tollgate::domain::reservation::{
+    Correction, Head, LineUnits, OnExcess, OnLate, Record, ReservationState,
+};
 use tollgate::gate::{IdCheck, RecordCall, RecordOutcome, ReserveMode, ResolveOutcome, WarmState};
 
 use crate::gate::server::Mode;
@@ -37,6 +41,7 @@ pub(super) fn admitted(world: &World, ask: &Ask) -> Record {
             last_sequence: 0,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         },
         units: ask.lines.iter().map(line).collect(),
         body: world.body(ask),
@@ -192,6 +197,66 @@ async fn a_counter_is_never_taken_beyond_the_largest_amount(
     assert_matches!(record(&world, &taken("a", largest)).await, RecordOutcome::Done(_));
     assert_eq!(record(&world, &taken("b", 1)).await, RecordOutcome::TooLarge);
     assert_eq!(world.events().await.len(), 1);
+}
+
+/// What the gate says to a correction by so many pages under this counter.
+pub(super) async fn correct(
+    world: &World,
+    (key, amount): (&str, i64),
+    correction: Correction,
+    counter: Counter,
+) -> RecordOutcome {
+    let starts_fresh = counter.class == Class::Rate;
+    let ask = pages(key, amount).by(ReserveMode::Usage).under([counter]);
+    let mut record = admitted(world, &ask);
+    (record.head.degraded, record.head.correction) = (false, Some(correction));
+    let call = RecordCall {
+        id: world.id(key),
+        record: &record,
+        lives: &[CounterLife { window_end_ms: WINDOW.1, since_ms: 0, starts_fresh }],
+        taken_at_ms: None,
+        id_check: IdCheck::Asked,
+        now_ms: Some(START_MS),
+    };
+    world.gate.record(&call).await.unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_correction_moves_what_is_consumed_once_and_never_below_zero(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&taken("work", 8).by(ReserveMode::Usage)).await;
+    for outcome in ["now", "again"] {
+        let less = correct(&world, ("less", 3), Correction::Less, kept(day(10))).await;
+        assert_eq!(matches!(less, RecordOutcome::Done(_)), outcome == "now", "{less:?}");
+        assert_eq!(world.day().await, (5, 0), "{outcome}");
+    }
+    let stored = world.record("less").await.unwrap();
+    assert_eq!((stored.head.correction, stored.units[0].consumed), (Some(Correction::Less), units(3)));
+    assert_matches!(
+        correct(&world, ("more", 9), Correction::More, kept(day(10))).await,
+        RecordOutcome::Done(_)
+    );
+    assert_eq!(world.day().await, (14, 0), "beyond its limit");
+    let too_much = correct(&world, ("too much", 15), Correction::Less, kept(day(10))).await;
+    assert_eq!((too_much, world.day().await), (RecordOutcome::TooLarge, (14, 0)));
+    let events = world.events().await;
+    let corrections: Vec<_> = events.iter().map(|event| event.head().correction).collect();
+    assert_eq!(corrections, [None, Some(Correction::Less), Some(Correction::More)]);
+}
+
+#[tokio::test]
+async fn a_limit_that_no_ledger_restores_is_corrected_down_to_nothing() {
+    let world = World::warm(Mode::Alone).await;
+    let shadow = Counter { kind: Kind::Shadow, ..day(10) };
+    for key in ["counted", "left out"] {
+        world.hold(&pages(key, 8).by(ReserveMode::Usage).under([shadow.clone()])).await;
+    }
+    assert_eq!(world.day().await, (8, 0));
+    assert_matches!(correct(&world, ("less", 12), Correction::Less, shadow).await, RecordOutcome::Done(_));
+    assert_eq!(world.day().await, (0, 0));
 }
 
 #[rstest]

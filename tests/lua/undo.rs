@@ -1,9 +1,10 @@
 use rstest::rstest;
 use tollgate::domain::event::Change;
 use tollgate::domain::ids::{Epoch, OutboxId};
-use tollgate::domain::reservation::{Record, ReservationState};
-use tollgate::gate::{ReserveMode, ResolveOutcome, UndoCall, UndoOutcome};
+use tollgate::domain::reservation::{Correction, Record, ReservationState};
+use tollgate::gate::{RecordOutcome, ReserveMode, ResolveOutcome, UndoCall, UndoOutcome};
 
+use super::record::correct;
 use crate::gate::server::Mode;
 use crate::gate::world::*;
 use crate::support::matching::assert_matches;
@@ -137,6 +138,30 @@ async fn what_the_ledger_told_since_or_another_window_holds_is_not_touched(
     world.hold(&pages("next", 1).under([moved.clone()])).await;
     assert_matches!(undo(&world, &begin, &booked).await, UndoOutcome::Done(_));
     assert_eq!(world.counts(&moved).await, (0, 1));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_correction_that_took_back_twice_is_given_back_the_other_way(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("work", 6).by(ReserveMode::Usage)).await;
+    let less = async || {
+        assert_matches!(
+            correct(&world, ("job", 2), Correction::Less, day(100)).await,
+            RecordOutcome::Done(_)
+        );
+        let last = world.events().await.into_iter().last().unwrap();
+        let Change::Usage(record) = last.change else { panic!("no usage") };
+        (last.outbox_id, record)
+    };
+    let (_, booked) = less().await;
+    world.server.command(&["DEL", &world.record_key("job")]);
+    let again = less().await;
+    assert_eq!(world.day().await, (2, 0));
+    assert_matches!(undo(&world, &again, &booked).await, UndoOutcome::Done(_));
+    assert_eq!(world.day().await, (4, 0));
 }
 
 #[rstest]

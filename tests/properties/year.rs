@@ -349,7 +349,7 @@ async fn a_year_whose_jobs_were_late_and_broke_off_ends_with_the_entries_of_an_u
         );
     }
     let [entries, statements, continued] = expected.map(|rows| rows.join("\n"));
-    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided", "deferred"] {
+    for word in ["rolled_in", "lapsed", "overage", "correction", "repaid", "voided", "deferred", "breakage"] {
         assert!(entries.contains(word), "seed {seed} has no {word}");
     }
     assert!(statements.contains("credit_note"), "seed {seed} has no credit note");

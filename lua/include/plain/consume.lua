@@ -64,9 +64,21 @@ local function plain_consume(real, now, facts)
     told = call(unpack(wanted, 1, last))
   end
   local header = told[1]
-  -- After 40 bytes a header lists counters that may count the record although it does not name them.
-  if not header or #header > 40 or unpack_from('<i8', header) ~= epoch then
+  if not header or unpack_from('<i8', header) ~= epoch then
     return nil
+  end
+  -- After 40 bytes a header lists counters that were created inside their window. They count a record that does not
+  -- name them if it was made before their restore. Those of subjects are not looked up here.
+  local listed_at, born_at = 42, unpack_from('<i8', raw, 25)
+  if #header > 40 and byte(header, 41) ~= 0 then
+    return nil
+  end
+  while listed_at <= #header do
+    local told_at, length = unpack_from('<i8I4', header, listed_at)
+    if born_at <= told_at then
+      return nil
+    end
+    listed_at = listed_at + 12 + length
   end
   -- check
   local writes, written = { 'HSET', state_key, unpack(places, 1, 2 * count) }, 2

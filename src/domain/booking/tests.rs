@@ -35,6 +35,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
             last_sequence: 0,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         },
         units: lines.iter().map(line).collect(),
         body: Body {
@@ -89,7 +90,12 @@ fn lines(change: Change, before: Option<&Record>) -> Vec<String> {
     let booking = book(&event(change), before, &ALWAYS_OPEN).unwrap();
     let text = |movement: &Movement| {
         let flags = movement.flags;
-        let flags = [(flags.excess, " excess"), (flags.late, " late"), (flags.degraded, " degraded")];
+        let flags = [
+            (flags.excess, " excess"),
+            (flags.late, " late"),
+            (flags.degraded, " degraded"),
+            (flags.corrected, " corrected"),
+        ];
         let flags: String = flags.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
         let accounts = [movement.credit, movement.debit].map(Account::as_str).join(" > ");
         format!("{accounts} {}{flags}", movement.amount)
@@ -98,6 +104,7 @@ fn lines(change: Change, before: Option<&Record>) -> Vec<String> {
 }
 
 const OPEN: ReservationState = ReservationState::Reserved;
+const DAY_MS: i64 = 86_400_000;
 
 #[test]
 fn a_reserve_moves_what_is_held_and_best_effort_what_was_granted() {
@@ -225,6 +232,24 @@ fn usage_takes_from_what_is_available() {
     assert_eq!(lines(Change::Usage(usage), None), ["available > consumed 10"]);
 }
 
+#[rstest::rstest]
+#[case::more(Corrects::More, "available > consumed 10 corrected")]
+#[case::less(Corrects::Less, "consumed > available 10 corrected")]
+fn a_correction_moves_what_usage_moves_or_the_reverse_while_its_period_is_open(
+    #[case] correction: Corrects,
+    #[case] expected: &str,
+) {
+    let mut usage = record(&[(0, 10)], ReservationState::Consumed);
+    usage.head.correction = Some(correction);
+    assert_eq!(lines(Change::Usage(usage.clone()), None), [expected]);
+    let begins = book(&event(Change::Usage(usage)), None, &ALWAYS_OPEN).unwrap().lines[0].begins_to_consume;
+    assert_eq!(begins, correction == Corrects::More);
+    let mut late = of_january(&[(0, 10)], ReservationState::Consumed);
+    late.head.correction = Some(correction);
+    let refused = in_april_if_it_can_be(Change::Usage(late), None);
+    assert_eq!(refused.unwrap_err(), BookError::Closed);
+}
+
 #[test]
 fn what_is_taken_while_the_gate_is_away_is_booked_like_any_other_and_flagged() {
     let mut open = record(&[(10, 0)], OPEN);
@@ -295,15 +320,19 @@ fn what_cannot_be_right_is_not_booked() {
     assert_eq!(refused(Change::Extend { head, units: open.units.clone() }, Some(&open)), BookError::Instant);
 }
 
-/// What an event of the first of April, 1970, books for a reservation of January: its entries and what returns. January
-/// was closed an hour after its end, February likewise; March takes facts until one o'clock.
-fn in_april(change: Change, before: Option<&Record>) -> (Vec<String>, Vec<String>) {
+/// What an event of the first of April, 1970, books for a reservation of January. January was closed an hour after its
+/// end, February likewise; March takes facts until one o'clock.
+fn in_april_if_it_can_be(change: Change, before: Option<&Record>) -> Result<Booking, BookError> {
     let calendar = Calendar { zone: Zone::parse("UTC").unwrap(), anchor_day: AnchorDay::default() };
     let calendars = [(TenantId::parse("acme").unwrap(), calendar.into())].into();
     let open = OpenPeriods { grace_ms: Some(3_600_000), calendars, ..OpenPeriods::default() };
-    const DAY_MS: i64 = 86_400_000;
     let event = Event { gate_time_ms: 90 * DAY_MS + 1_000, ..event(change) };
-    let booking = book(&event, before, &open).unwrap();
+    book(&event, before, &open)
+}
+
+/// Its entries and what returns.
+fn in_april(change: Change, before: Option<&Record>) -> (Vec<String>, Vec<String>) {
+    let booking = in_april_if_it_can_be(change, before).unwrap();
     let day = |ms: i64| ms / DAY_MS;
     let text = |movement: &Movement| {
         let accounts = [movement.credit, movement.debit].map(Account::as_str).join(" > ");

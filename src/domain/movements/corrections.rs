@@ -1,6 +1,6 @@
 //! Usage that was recorded wrongly.
 
-use super::{Account, EntryClass, Movement, list};
+use super::{Account, EntryClass, EntryFlags, Movement, list};
 use crate::domain::amount::Amount;
 use crate::domain::period::Window;
 use Account::{Adjusted, Available, Consumed};
@@ -8,10 +8,12 @@ use Account::{Adjusted, Available, Consumed};
 /// In an open period, usage of `was` is taken back and usage of `now` is recorded. The gate does both, so both are
 /// usage.
 pub fn in_open_period(period: Window, was: Amount, now: Amount) -> Vec<Movement> {
-    list([
+    let flags = EntryFlags { corrected: true, ..EntryFlags::default() };
+    let moved = list([
         Movement::new(EntryClass::Usage, period, Consumed, Available, was),
         Movement::new(EntryClass::Usage, period, Available, Consumed, now),
-    ])
+    ]);
+    moved.into_iter().map(|movement| Movement { flags, ..movement }).collect()
 }
 
 /// For a closed period, the difference is booked in the `open` one, apart from its allowance.

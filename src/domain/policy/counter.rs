@@ -332,6 +332,13 @@ impl From<Resets> for Vec<ResetRow> {
 }
 
 impl Resets {
+    /// Drops those of a subject. Returns whether it had any.
+    pub fn drop_subject(&mut self, subject: &Subject) -> bool {
+        let before = self.0.len();
+        self.0.retain(|key, _| key.subject.as_ref() != Some(subject));
+        self.0.len() < before
+    }
+
     /// The subjects that have a reset of their own.
     pub(super) fn subjects(&self) -> impl Iterator<Item = &Subject> {
         self.0.keys().filter_map(|key| key.subject.as_ref())

@@ -22,10 +22,10 @@
 //! ```
 //!
 //! The head's `flags` = 1 late + 4 degraded + 8 a `cap` left units uncharged, which follow the lines, + 16 the work had
-//! to wait for a queue, and for how long. (In old versions 2 said the 8, without the units.) Only a record of layout 2
-//! has the 16, and with it a place that older versions do not read. `rules` = on_excess (0 record, 1 cap, 2 reject) +
-//! 4 × on_late (0 charge, 1 reject) + 8 where what was held is an estimate; older versions, which estimate nothing, do
-//! not know the 8.
+//! to wait for a queue, and for how long, + 32 it corrects what was used, + 64 by taking back. (In old versions 2 said
+//! the 8, without the units.) Only a record of layout 2 has the 16, and with it a place that older versions do not
+//! read. `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject) + 8 where what was held is
+//! an estimate; older versions, which estimate nothing, do not know the 8.
 //! A counter's `flags` = number of lines (1 to 8), plus 16 when weights are given (else each is 1), plus 32 when the
 //! capacity is given (a line is `cap`).
 //!
@@ -66,6 +66,8 @@ const LATE: u8 = 1;
 const DEGRADED: u8 = 4;
 const KEPT: u8 = 8;
 const STARTS_LATER: u8 = 16;
+const CORRECTED: u8 = 32;
+const TAKES_BACK: u8 = 64;
 
 impl Body {
     /// The layout of a record with this body.
@@ -94,6 +96,7 @@ impl Body {
             last_sequence: 0,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         };
         let mut front = head.encode(units);
         let mut rest = front.split_off(HEAD_BYTES);
@@ -348,8 +351,14 @@ impl Head {
         out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
         let kept = units.iter().any(|line| line.uncharged > Units::ZERO);
         let starts_later = self.start_after_ms > 0;
-        let flags =
-            [(self.late, LATE), (self.degraded, DEGRADED), (kept, KEPT), (starts_later, STARTS_LATER)];
+        let flags = [
+            (self.late, LATE),
+            (self.degraded, DEGRADED),
+            (kept, KEPT),
+            (starts_later, STARTS_LATER),
+            (self.correction.is_some(), CORRECTED),
+            (self.takes_back(), TAKES_BACK),
+        ];
         out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
         out.put_4(self.step);
         out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
@@ -395,6 +404,11 @@ impl Head {
             last_sequence: reader.u64()?,
             start_after_ms: 0,
             unmoved: 0,
+            correction: match flags & (CORRECTED | TAKES_BACK) {
+                0 => None,
+                CORRECTED => Some(Correction::More),
+                _ => Some(Correction::Less),
+            },
         };
         let mut units = Vec::with_capacity(line_count);
         for _ in 0..line_count {

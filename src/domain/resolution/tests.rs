@@ -37,6 +37,7 @@ fn standing(
             last_sequence: 0,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         },
         units: lines.iter().map(|(h, c)| LineUnits::new(units(*h), units(*c))).collect(),
         body: Body {

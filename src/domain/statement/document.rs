@@ -133,21 +133,27 @@ impl Document {
         *hasher.finalize().as_bytes()
     }
 
-    /// The note that makes this statement and its `earlier` notes the bill of what was `used` and of these `charges`;
-    /// none where they are it.
+    /// Whether it bills nothing but what was charged beside use: nothing in it has a price.
+    pub fn is_of_charges(&self) -> bool {
+        self.prices.is_empty() && self.terms.minimum_commitment.is_none()
+    }
+
+    /// The note that makes this statement and its `earlier` notes the bill of what was `used` and of these `charges`,
+    /// by the prices and terms of the document `by`; none where they are it.
     ///
     /// # Errors
     /// It cannot be rated, or this is no statement.
     pub fn corrected(
         &self,
         earlier: &[Self],
+        by: &Self,
         used: &BTreeMap<MeterId, Used>,
         charges: &Charges,
     ) -> Result<Option<CreditNote>, StatementError> {
         let Content::Statement { lines } = &self.content else { return Err(StatementError::NoStatement) };
         let original = Bill::of(self.currency, lines.clone())?;
         let earlier: Vec<CreditNote> = earlier.iter().filter_map(Self::as_note).collect();
-        let note = credit_note(&original, &earlier, &self.rated(used, charges)?)?;
+        let note = credit_note(&original, &earlier, &by.rated(used, charges)?)?;
         Ok(Some(note).filter(|note| !note.lines.is_empty()))
     }
 
@@ -163,7 +169,7 @@ impl Document {
                 Ok(bill.lines() == lines && bill.total() == self.total)
             }
             (Content::CreditNote { lines, .. }, Some(original)) => {
-                let note = original.corrected(earlier, &self.used, &self.charges)?;
+                let note = original.corrected(earlier, self, &self.used, &self.charges)?;
                 Ok(note.is_some_and(|note| note.lines == *lines && note.total == self.total))
             }
             (Content::CreditNote { .. }, None) => Ok(false),

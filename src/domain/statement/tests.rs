@@ -68,7 +68,7 @@ fn statement(consumed: &str) -> Document {
 /// The note, with this number, that corrects a statement and its earlier notes to what was used.
 fn note(number: u64, statement: &Document, earlier: &[Document], consumed: &str) -> Option<Document> {
     let used = used(consumed, "0");
-    let note = statement.corrected(earlier, &used, &statement.charges).unwrap()?;
+    let note = statement.corrected(earlier, statement, &used, &statement.charges).unwrap()?;
     let content = Content::CreditNote { corrects: statement.number, lines: note.lines };
     Some(Document { number, used, total: note.total, content, ..statement.clone() })
 }
@@ -193,7 +193,10 @@ fn the_hash_of_a_document_covers_those_before_it() {
 fn a_note_corrects_a_statement_and_no_note() {
     let first = statement("90");
     let second = note(2, &first, &[], "120").unwrap();
-    assert_eq!(second.corrected(&[], &used("1", "0"), &Charges::default()), Err(StatementError::NoStatement));
+    assert_eq!(
+        second.corrected(&[], &second, &used("1", "0"), &Charges::default()),
+        Err(StatementError::NoStatement)
+    );
 }
 
 #[rstest::rstest]
@@ -252,7 +255,8 @@ fn without_prices_there_is_no_currency_and_with_several_one_must_be_chosen() {
     let chosen = priced_by(&several, Some("EUR")).unwrap().unwrap();
     assert_eq!(chosen.bill.total().to_string(), "2.50");
     assert!(matches!(chosen.bill.lines(), [Line::Usage(_)]));
-    let changes = statement("90").corrected(&[], &used("91", "0"), &Charges::default()).unwrap().unwrap();
+    let priced = statement("90");
+    let changes = priced.corrected(&[], &priced, &used("91", "0"), &Charges::default()).unwrap().unwrap();
     assert!(matches!(changes.lines.as_slice(), [NoteLine { .. }]));
 }
 
@@ -322,7 +326,7 @@ fn a_note_gives_back_what_was_not_burnt_of_a_voided_grant_with_its_tax() {
     assert_eq!(first.grants().len(), 1);
     let refunds = BTreeMap::from([(first.grants()[0], first.currency.money(667))]);
     let charges = first.charges.with_refunds(&refunds);
-    let note = first.corrected(&[], &first.used, &charges).unwrap().unwrap();
+    let note = first.corrected(&[], &first, &first.used, &charges).unwrap().unwrap();
     let amounts: Vec<_> = note.lines.iter().map(|line| line.amount.to_string()).collect();
     assert_eq!((amounts, note.total.to_string()), (vec!["-6.67".into(), "-0.67".into()], "-7.34".to_owned()));
     let content = Content::CreditNote { corrects: 1, lines: note.lines };
@@ -339,7 +343,7 @@ fn a_note_gives_back_what_was_not_burnt_of_a_voided_grant_with_its_tax() {
 /// The note to ten more pages, which leaves what was given back before as it is.
 fn note_of(first: &Document, before: &Document) -> Document {
     let used = used("100", "0");
-    let note = first.corrected(std::slice::from_ref(before), &used, &before.charges).unwrap().unwrap();
+    let note = first.corrected(std::slice::from_ref(before), first, &used, &before.charges).unwrap().unwrap();
     let content = Content::CreditNote { corrects: 1, lines: note.lines };
     Document { used, total: note.total, content, ..before.clone() }
 }

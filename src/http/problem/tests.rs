@@ -33,6 +33,7 @@ fn reservation() -> Box<Reservation> {
         last_sequence: 7,
         start_after_ms: 0,
         unmoved: 0,
+        correction: None,
     };
     let tenant = TenantId::parse("acme").unwrap();
     let body = Body { fingerprint: Fingerprint([0; 16]), tenant, lines: Vec::new(), rest: None };

@@ -286,7 +286,7 @@ pub(in crate::http) struct EntryRow {
     pub(in crate::http) amount: String,
     /// `usage`, `grant`, `period` or `correction`.
     pub(in crate::http) class: String,
-    /// `excess`, `late`, `carried`, `degraded`.
+    /// `excess`, `late`, `carried`, `degraded`, `corrected`.
     pub(in crate::http) flags: Vec<String>,
     /// When it happened.
     pub(in crate::http) happened_at: String,
@@ -455,6 +455,7 @@ fn flag_words(flags: EntryFlags) -> Vec<String> {
         (flags.late, "late"),
         (flags.carried, "carried"),
         (flags.degraded, "degraded"),
+        (flags.corrected, "corrected"),
     ];
     words.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()).collect()
 }

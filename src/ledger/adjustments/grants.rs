@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
@@ -108,6 +109,10 @@ impl Ledger {
         self.transact(BEGIN, move |connection| {
             async move {
                 let state = booked.map_or(AdjustmentState::Declined, |_| AdjustmentState::Booked);
+                let row = adjustments::table.filter(adjustments::id.eq(id.uuid()));
+                let at_gate: Option<DateTime<Utc>> =
+                    row.select(adjustments::gate_period).first(connection).await.optional()?.flatten();
+                let at_gate = at_gate.filter(|_| booked.is_some());
                 diesel::update(adjustments::table)
                     .filter(adjustments::id.eq(id.uuid()))
                     .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()))
@@ -115,6 +120,8 @@ impl Ledger {
                         adjustments::state.eq(state.as_str()),
                         adjustments::booked_at.eq(booked.map(|_| now)),
                         adjustments::booked_amount.eq(booked.map(SignedAmount::decimal)),
+                        adjustments::period_start.eq(at_gate),
+                        adjustments::booked_in.eq(at_gate),
                     ))
                     .execute(connection)
                     .await?;

@@ -2,9 +2,10 @@
 
 mod grants;
 mod money;
+mod stored;
 mod usage;
 
-use diesel::pg::Pg;
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{self, Bool, Text};
 use diesel::{QueryableByName, sql_query};
@@ -13,7 +14,6 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::schema::adjustments;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, corrections, cursors, instant, journal, number};
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
@@ -23,38 +23,10 @@ use crate::domain::money::Currency;
 use crate::domain::period::Window;
 use crate::domain::signed_amount::SignedAmount;
 
-pub use grants::AdjustmentGrant;
+use self::stored::Row;
 
-/// An adjustment as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredAdjustment {
-    /// Its id.
-    pub id: AdjustmentId,
-    /// What is to be corrected.
-    pub terms: AdjustmentTerms,
-    /// What became of it.
-    pub state: AdjustmentState,
-    /// When it was posted (service time, unix ms).
-    pub posted_at_ms: i64,
-    /// Who posted it.
-    pub posted_by: String,
-    /// When it was approved or declined (service time, unix ms).
-    pub decided_at_ms: Option<i64>,
-    /// Who did that.
-    pub decided_by: Option<String>,
-    /// When it was booked (service time, unix ms).
-    pub booked_at_ms: Option<i64>,
-    /// What was booked: less where less was left of the grants that it voids.
-    pub booked_amount: Option<SignedAmount>,
-    /// The start of the closed period that it corrects (unix ms).
-    pub period_start_ms: Option<i64>,
-    /// The start of the period in which it is booked (unix ms).
-    pub booked_in_ms: Option<i64>,
-    /// The number of the statement that has it, once that is issued: only of money.
-    pub statement: Option<u64>,
-    /// The grants that it makes and voids, in order.
-    pub grants: Vec<AdjustmentGrant>,
-}
+pub use grants::AdjustmentGrant;
+pub use stored::StoredAdjustment;
 
 /// The period that an adjustment of usage corrects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +37,14 @@ pub struct CorrectedPeriod {
     pub hour_start_ms: i64,
     /// The gate's time (unix ms): it decides what is closed.
     pub gate_now_ms: i64,
+    /// The operation by which the gate corrects an open period.
+    pub operation: uuid::Uuid,
 }
 
 /// How an adjustment is booked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BookedAs {
-    /// As usage of a closed period.
+    /// As usage of this period.
     Usage(CorrectedPeriod),
     /// As money that is owed in the billing period that is open.
     Money(Window),
@@ -86,6 +60,16 @@ struct Booking {
     booked_in: Window,
     posting: Posting,
     corrections: corrections::Corrections,
+}
+
+/// What is done of an adjustment in its transaction, and what after it.
+enum Way {
+    /// After it, grants are made or voided.
+    Grants,
+    /// In it.
+    Books(Box<Booking>),
+    /// After it, by the gate: in this open period and under this operation.
+    Gate(Window, uuid::Uuid),
 }
 
 /// An adjustment to be posted.
@@ -106,8 +90,10 @@ pub struct NewAdjustment {
 /// Why an adjustment of usage cannot be booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unbookable {
-    /// The period is not closed before this instant (unix ms).
-    StillOpen(i64),
+    /// No more than this was used in that hour of an open period.
+    NotUsedThen(Decimal),
+    /// A grant has ended in that open period: what was burnt of it would count again.
+    OfEndedGrant,
     /// No more than this was used there.
     BelowZero(Decimal),
 }
@@ -169,75 +155,10 @@ pub struct AdjustmentFilter {
 /// A place in the list of adjustments: when it was posted (unix ms), and its id.
 pub type AdjustmentCursor = (i64, AdjustmentId);
 
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = adjustments, check_for_backend(Pg))]
-struct Row {
-    tenant: TenantId,
-    id: uuid::Uuid,
-    meter: Option<MeterId>,
-    effect: String,
-    amount: Decimal,
-    #[diesel(deserialize_as = Milliseconds)]
-    happened_at: i64,
-    corrects: Option<uuid::Uuid>,
-    reason: String,
-    reference: String,
-    state: String,
-    #[diesel(deserialize_as = Milliseconds)]
-    posted_at: i64,
-    posted_by: String,
-    #[diesel(deserialize_as = MillisecondsIfAny)]
-    decided_at: Option<i64>,
-    decided_by: Option<String>,
-    #[diesel(deserialize_as = MillisecondsIfAny)]
-    booked_at: Option<i64>,
-    booked_amount: Option<Decimal>,
-    #[diesel(deserialize_as = MillisecondsIfAny)]
-    period_start: Option<i64>,
-    #[diesel(deserialize_as = MillisecondsIfAny)]
-    booked_in: Option<i64>,
-    currency: Option<String>,
-    statement: Option<i64>,
-}
-
 #[derive(QueryableByName)]
 struct Known {
     #[diesel(sql_type = Bool)]
     is_known: bool,
-}
-
-impl Row {
-    fn read(self) -> Result<StoredAdjustment, LedgerError> {
-        let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the adjustment {}", self.id));
-        let effect = AdjustmentEffect::from_word(&self.effect).ok_or_else(|| damaged("effect"))?;
-        let state = AdjustmentState::from_word(&self.state).ok_or_else(|| damaged("state"))?;
-        let currency = self.currency.as_deref().map(Currency::parse).transpose();
-        Ok(StoredAdjustment {
-            id: AdjustmentId::from_uuid(self.id),
-            terms: AdjustmentTerms {
-                tenant: self.tenant,
-                meter: self.meter,
-                effect,
-                amount: SignedAmount::from_decimal(self.amount),
-                currency: currency.map_err(|_| damaged("currency"))?,
-                happened_at_ms: self.happened_at,
-                corrects: self.corrects,
-                reason: self.reason,
-                reference: self.reference,
-            },
-            state,
-            posted_at_ms: self.posted_at,
-            posted_by: self.posted_by,
-            decided_at_ms: self.decided_at,
-            decided_by: self.decided_by,
-            booked_at_ms: self.booked_at,
-            booked_amount: self.booked_amount.map(SignedAmount::from_decimal),
-            period_start_ms: self.period_start,
-            booked_in_ms: self.booked_in,
-            statement: self.statement.map(number::unsigned).transpose()?,
-            grants: Vec::new(),
-        })
-    }
 }
 
 impl Ledger {
@@ -355,8 +276,8 @@ async fn post(
     if let Some(stored) = find(connection, new.id).await? {
         return Ok(Posted::Before(stored));
     }
-    let booking = match prepare(connection, new.id, &new.terms, new.booked_as, grace_ms).await? {
-        Ok(booking) => booking,
+    let way = match prepare(connection, new.id, &new.terms, new.booked_as, grace_ms).await? {
+        Ok(way) => way,
         Err(why) => return Ok(Posted::Refused(why)),
     };
     let terms = &new.terms;
@@ -382,7 +303,7 @@ async fn post(
     });
     audit::note(connection, actor, "create", &object(new.id), detail).await?;
     if !new.needs_approval {
-        carry_out(connection, partition, new.id, booking, new.now_ms).await?;
+        carry_out(connection, partition, new.id, way, new.now_ms).await?;
     }
     find(connection, new.id).await?.map(Posted::Now).ok_or_else(|| gone(new.id))
 }
@@ -402,10 +323,10 @@ async fn decide(
     if verdict.approves && stored.posted_by == verdict.actor {
         return Ok(Some(Decided::SamePerson));
     }
-    let mut booking = None;
+    let mut way = Way::Grants;
     if verdict.approves {
-        booking = match prepare(connection, id, &stored.terms, verdict.booked_as, grace_ms).await? {
-            Ok(booking) => booking,
+        way = match prepare(connection, id, &stored.terms, verdict.booked_as, grace_ms).await? {
+            Ok(way) => way,
             Err(why) => return Ok(Some(Decided::Refused(why))),
         };
     }
@@ -422,46 +343,57 @@ async fn decide(
     let detail = json!({ "tenant": stored.terms.tenant, "meter": stored.terms.meter });
     audit::note(connection, &verdict.actor, action, &object(id), detail).await?;
     if verdict.approves {
-        carry_out(connection, partition, id, booking, verdict.now_ms).await?;
+        carry_out(connection, partition, id, way, verdict.now_ms).await?;
     }
     let stored = find(connection, id).await?.ok_or_else(|| gone(id))?;
     Ok(Some(Decided::Now(stored)))
 }
 
-/// What is to be written of it; none where grants are made and voided after it. The partition's cursor is locked.
+/// How it is booked. The partition's cursor is locked.
 async fn prepare(
     connection: &mut AsyncPgConnection,
     id: AdjustmentId,
     terms: &AdjustmentTerms,
     booked_as: BookedAs,
     grace_ms: i64,
-) -> Result<Result<Option<Booking>, Unbookable>, LedgerError> {
+) -> Result<Result<Way, Unbookable>, LedgerError> {
     match booked_as {
         BookedAs::Usage(corrected) => usage::prepare(connection, id, terms, corrected, grace_ms).await,
-        BookedAs::Money(period) => Ok(Ok(Some(money::prepare(id, terms, period)?))),
-        BookedAs::Grants => Ok(Ok(None)),
+        BookedAs::Money(period) => Ok(Ok(Way::Books(Box::new(money::prepare(id, terms, period)?)))),
+        BookedAs::Grants => Ok(Ok(Way::Grants)),
     }
 }
 
-/// Books usage and money; what changes the allowance is carried out after this transaction.
+/// Books money, and usage of a closed period; what changes the allowance, or an open period, is carried out after this
+/// transaction.
 async fn carry_out(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     id: AdjustmentId,
-    booking: Option<Booking>,
+    way: Way,
     now_ms: i64,
 ) -> Result<(), LedgerError> {
     let row = adjustments::table.filter(adjustments::id.eq(id.uuid()));
-    let Some(booking) = booking else {
-        diesel::update(row)
-            .set(adjustments::state.eq(AdjustmentState::Approved.as_str()))
-            .execute(connection)
-            .await?;
-        return Ok(());
+    let approved = adjustments::state.eq(AdjustmentState::Approved.as_str());
+    let booking = match way {
+        Way::Grants => {
+            diesel::update(row).set(approved).execute(connection).await?;
+            return Ok(());
+        }
+        Way::Gate(period, operation) => {
+            let start = instant::from_ms(period.start_ms)?;
+            let at_gate =
+                (adjustments::gate_period.eq(start), adjustments::gate_operation.eq(Some(operation)));
+            diesel::update(row).set((approved, at_gate)).execute(connection).await?;
+            return Ok(());
+        }
+        Way::Books(booking) => booking,
     };
     let period_start = booking.period.map(|period| instant::from_ms(period.start_ms)).transpose()?;
     diesel::update(row)
         .set((
+            adjustments::gate_period.eq(None::<DateTime<Utc>>),
+            adjustments::gate_operation.eq(None::<uuid::Uuid>),
             adjustments::state.eq(AdjustmentState::Booked.as_str()),
             adjustments::booked_at.eq(instant::from_ms(now_ms)?),
             adjustments::booked_amount.eq(booking.amount.decimal()),

@@ -1,32 +1,114 @@
-//! Usage of a closed period that was recorded wrongly: the difference is booked in the period that is open now, apart
-//! from its allowance, and a note to the closed period's statement bills it.
+//! Usage that was recorded wrongly. Of a closed period the difference is booked in the period that is open now, apart
+//! from its allowance, and a note to the closed period's statement bills it. Of an open period the gate corrects it.
 
 use std::collections::BTreeSet;
 
-use diesel::sql_types::{Numeric, Text, Timestamptz};
+use diesel::sql_types::{self, Bool, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::{Booking, CorrectedPeriod, Unbookable};
-use crate::domain::adjustment::{AdjustmentId, AdjustmentTerms};
+use super::{Booking, CorrectedPeriod, Unbookable, Way, carry_out, find};
+use crate::domain::adjustment::{AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{MeterId, ReservationId, TenantId};
 use crate::domain::movements::corrections::in_closed_period;
 use crate::domain::period::Window;
 use crate::ledger::corrections::Corrections;
-use crate::ledger::{LedgerError, instant, open_periods};
+use crate::ledger::{
+    BEGIN_BOOKING, Ledger, LedgerError, cursors, instant, open_periods, quarantine, reservations,
+};
 
-/// What is to be written. The partition's cursor is locked.
+impl Ledger {
+    /// Whether the operation by which the gate corrects an open period is booked, or waits in the quarantine.
+    pub async fn is_correction_known(&self, operation: uuid::Uuid) -> Result<bool, LedgerError> {
+        let operation = ReservationId::from_bytes(operation.into_bytes());
+        self.read(move |connection| is_known(connection, operation).boxed()).await
+    }
+
+    /// Books an adjustment that the gate was to make in a period that is closed by now, unless it has done so: then it
+    /// is noted. All that the gate did before must be booked. Returns whether it is done, or why it never will be.
+    pub async fn book_closed_adjustment(
+        &self,
+        id: AdjustmentId,
+        corrected: CorrectedPeriod,
+        now_ms: i64,
+    ) -> Result<Result<bool, Unbookable>, LedgerError> {
+        let Some(found) = self.adjustment(id).await? else { return Ok(Ok(false)) };
+        let operation = ReservationId::from_bytes(corrected.operation.into_bytes());
+        if self.reservation(operation).await?.is_some() {
+            self.note_adjusted(id, Some(found.terms.amount), now_ms).await?;
+            return Ok(Ok(true));
+        }
+        self.ensure_months_of(std::iter::once(found.terms.happened_at_ms)).await?;
+        let partition = self.partition_of(&found.terms.tenant).await?;
+        let grace_ms = self.close_grace_ms();
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                cursors::lock(connection, &[partition]).await?;
+                let Some(stored) = find(connection, id).await? else { return Ok(Ok(false)) };
+                if stored.state != AdjustmentState::Approved {
+                    return Ok(Ok(true));
+                }
+                // What the gate did is booked since, which the next run notes, or waits for somebody who decides about
+                // it.
+                if is_known(connection, operation).await? {
+                    return Ok(Ok(false));
+                }
+                match prepare(connection, id, &stored.terms, corrected, grace_ms).await? {
+                    Ok(way @ Way::Books(_)) => {
+                        carry_out(connection, partition, id, way, now_ms).await?;
+                        Ok(Ok(true))
+                    }
+                    Ok(_) => Ok(Ok(false)),
+                    Err(why) => Ok(Err(why)),
+                }
+            }
+            .boxed()
+        })
+        .await
+    }
+}
+
+/// Whether the gate's correction is booked, or waits in the quarantine.
+async fn is_known(connection: &mut AsyncPgConnection, operation: ReservationId) -> Result<bool, LedgerError> {
+    Ok(reservations::read_one(connection, operation).await?.is_some()
+        || !quarantine::waiting(connection, &[operation]).await?.is_empty())
+}
+
+#[derive(QueryableByName)]
+struct HasEnded {
+    #[diesel(sql_type = Bool)]
+    has_ended: bool,
+}
+
+/// Whether a grant of a quota has ended in a period, or is about to.
+async fn has_ended_grant(
+    connection: &mut AsyncPgConnection,
+    (tenant, meter): (&TenantId, &MeterId),
+    period: Window,
+    gate_now_ms: i64,
+) -> Result<bool, LedgerError> {
+    let read = sql_query(include_str!("../sql/has_ended_grant.sql"))
+        .bind::<Text, _>(tenant)
+        .bind::<Text, _>(meter)
+        .bind::<Timestamptz, _>(instant::from_ms(period.start_ms)?)
+        .bind::<Timestamptz, _>(instant::from_ms(gate_now_ms)?);
+    let found: HasEnded = read.get_result(connection).await?;
+    Ok(found.has_ended)
+}
+
+/// How it is booked. The partition's cursor is locked.
 pub(super) async fn prepare(
     connection: &mut AsyncPgConnection,
     id: AdjustmentId,
     terms: &AdjustmentTerms,
     corrected: CorrectedPeriod,
     grace_ms: i64,
-) -> Result<Result<Option<Booking>, Unbookable>, LedgerError> {
-    let CorrectedPeriod { period, hour_start_ms, gate_now_ms } = corrected;
+) -> Result<Result<Way, Unbookable>, LedgerError> {
+    let CorrectedPeriod { period, hour_start_ms, gate_now_ms, operation } = corrected;
     let no_meter = || LedgerError::Refused("an adjustment of usage names a meter".to_owned());
     let (tenant, meter) = (&terms.tenant, terms.meter.as_ref().ok_or_else(no_meter)?);
     let asked = BTreeSet::from([(tenant.clone(), meter.clone(), period.start_ms)]);
@@ -35,7 +117,17 @@ pub(super) async fn prepare(
         |error: crate::domain::open_periods::UnknownCalendar| LedgerError::Refused(error.to_string());
     let booked_in = open.stands_in(tenant, meter, period, gate_now_ms).map_err(unknown)?;
     if booked_in.start_ms == period.start_ms {
-        return Ok(Err(Unbookable::StillOpen(period.end_ms.saturating_add(grace_ms))));
+        if terms.amount.is_negative() {
+            let used = used_at_gate(connection, (tenant, meter, id), (period, hour_start_ms), terms.corrects)
+                .await?;
+            if used + terms.amount.decimal() < Decimal::ZERO {
+                return Ok(Err(Unbookable::NotUsedThen(used.max(Decimal::ZERO))));
+            }
+            if has_ended_grant(connection, (tenant, meter), period, gate_now_ms).await? {
+                return Ok(Err(Unbookable::OfEndedGrant));
+            }
+        }
+        return Ok(Ok(Way::Gate(period, operation)));
     }
     if terms.amount.is_negative() {
         let used = corrected_use(connection, (tenant, meter), period).await?;
@@ -59,7 +151,8 @@ pub(super) async fn prepare(
     };
     let corrections = Corrections::of_adjustment((tenant, meter), terms.amount, period, booked_in);
     let period = Some(period);
-    Ok(Ok(Some(Booking { amount: terms.amount, period, booked_in, posting, corrections })))
+    let booking = Booking { amount: terms.amount, period, booked_in, posting, corrections };
+    Ok(Ok(Way::Books(Box::new(booking))))
 }
 
 #[derive(QueryableByName)]
@@ -78,6 +171,25 @@ async fn corrected_use(
         .bind::<Text, _>(tenant)
         .bind::<Text, _>(meter)
         .bind::<Timestamptz, _>(instant::from_ms(period.start_ms)?);
+    let used: Used = read.get_result(connection).await?;
+    Ok(used.consumed.normalize())
+}
+
+/// What the gate has counted in an hour of the work that is corrected, and in its period at the most, without what
+/// others are about to take back of it. So no window that contains the hour is ever below zero.
+async fn used_at_gate(
+    connection: &mut AsyncPgConnection,
+    (tenant, meter, id): (&TenantId, &MeterId, AdjustmentId),
+    (period, hour_start_ms): (Window, i64),
+    corrects: Option<uuid::Uuid>,
+) -> Result<Decimal, LedgerError> {
+    let read = sql_query(include_str!("../sql/used_at_gate.sql"))
+        .bind::<Text, _>(tenant)
+        .bind::<Text, _>(meter)
+        .bind::<Timestamptz, _>(instant::from_ms(period.start_ms)?)
+        .bind::<Timestamptz, _>(instant::from_ms(hour_start_ms)?)
+        .bind::<sql_types::Uuid, _>(id.uuid())
+        .bind::<Nullable<sql_types::Uuid>, _>(corrects);
     let used: Used = read.get_result(connection).await?;
     Ok(used.consumed.normalize())
 }

@@ -114,7 +114,8 @@ impl Books {
     }
 
     /// The statements of a period, unless nothing has a price or the tenant is a sandbox, those of earlier periods that
-    /// were omitted, and the notes that are due with them.
+    /// were omitted, and the notes that are due with them. Where an earlier period has a statement of what was charged
+    /// alone, a note to it bills the use, so that it has one in each currency.
     pub(super) fn documents(&self, due: &DuePeriod, grace_ms: i64) -> Result<Vec<Document>, String> {
         let key = (due.tenant.clone(), due.period.start_ms);
         let late = self.booked_in.get(&key).map(Vec::as_slice).unwrap_or_default();
@@ -128,11 +129,17 @@ impl Books {
         let refunded =
             refunds.into_iter().flat_map(BTreeMap::values).filter_map(|refund| refund.billed_in_ms);
         let corrected: BTreeSet<i64> = late.iter().map(|part| part.period_start.0).chain(refunded).collect();
-        let mut issued = Vec::new();
+        let (mut issued, mut by_use) = (Vec::new(), Vec::new());
         for start_ms in corrected {
-            match self.earlier.get(&(due.tenant.clone(), start_ms)) {
-                Some(earlier) => issued.extend_from_slice(earlier),
-                None => documents.extend(self.omitted(due, start_ms, issued_at_ms)?),
+            let earlier = self.earlier.get(&(due.tenant.clone(), start_ms)).map_or(&[][..], Vec::as_slice);
+            issued.extend_from_slice(earlier);
+            if earlier.iter().all(Document::is_of_charges) {
+                let is_issued =
+                    |omitted: &Document| earlier.iter().any(|document| document.currency == omitted.currency);
+                let omitted = self.omitted(due, start_ms, issued_at_ms)?;
+                let (noted, new): (Vec<_>, Vec<_>) = omitted.into_iter().partition(is_issued);
+                by_use.extend(noted);
+                documents.extend(new);
             }
         }
         self.number(due, &mut documents);
@@ -140,7 +147,11 @@ impl Books {
         for statement in issued.iter().filter(|document| document.corrects().is_none()) {
             let is_its = |document: &&Document| document.corrects() == Some(statement.number);
             let notes: Vec<Document> = issued.iter().filter(is_its).cloned().collect();
-            documents.extend(self.note(due, statement, &notes, issued_at_ms)?);
+            let is_same = |omitted: &&Document| {
+                omitted.period_start_ms == statement.period_start_ms && omitted.currency == statement.currency
+            };
+            let by = by_use.iter().find(is_same);
+            documents.extend(self.note(due, (statement, notes.as_slice(), by), issued_at_ms)?);
         }
         self.number(due, &mut documents);
         Ok(documents)
@@ -154,8 +165,8 @@ impl Books {
         }
     }
 
-    /// The statements of an earlier period that had none, since its tenant was archived and had not used anything, once
-    /// something is known to have been used.
+    /// The statements of an earlier period that had none of its use, since its tenant was archived and had not used
+    /// anything, once something is known to have been used.
     fn omitted(&self, due: &DuePeriod, start_ms: i64, issued_at_ms: i64) -> Result<Vec<Document>, String> {
         let late = self.late_use(due, start_ms);
         let is_used = late.values().any(|late| late.consumed.decimal() + late.adjusted != Decimal::ZERO);
@@ -198,12 +209,12 @@ impl Books {
         by(at_end).or_else(|why| by_later().ok_or(why))
     }
 
-    /// The note that makes a statement the bill of all that is booked for its period by now; none where it is.
+    /// The note that makes a statement, with its notes so far, the bill of all that is booked for its period by now;
+    /// none where it is. A statement of what was charged alone is priced by what use of its period costs, `by_use`.
     fn note(
         &self,
         due: &DuePeriod,
-        statement: &Document,
-        notes: &[Document],
+        (statement, notes, by_use): (&Document, &[Document], Option<&Document>),
         issued_at_ms: i64,
     ) -> Result<Option<Document>, String> {
         let mut used = statement.used.clone();
@@ -211,12 +222,16 @@ impl Books {
             let of_meter = used.entry(meter).or_default();
             *of_meter = late.added_to(*of_meter);
         }
-        let charges = notes.last().unwrap_or(statement).charges.with_refunds(&self.refunded(due));
-        let note = statement.corrected(notes, &used, &charges).map_err(|error| error.to_string())?;
+        let last = notes.last().unwrap_or(statement);
+        let charges = last.charges.with_refunds(&self.refunded(due));
+        let by = by_use.unwrap_or(last);
+        let note = statement.corrected(notes, by, &used, &charges).map_err(|error| error.to_string())?;
         Ok(note.map(|note| Document {
             number: 0,
             used,
             charges,
+            prices: by.prices.clone(),
+            terms: by.terms.clone(),
             total: note.total,
             content: Content::CreditNote { corrects: statement.number, lines: note.lines },
             issued_at_ms,

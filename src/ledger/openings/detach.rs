@@ -14,9 +14,10 @@ use futures::TryStreamExt;
 use rust_decimal::Decimal;
 
 use super::file::{COLUMNS, ChainPlace, FORMAT, LeftOfBalance, Manifest, RunningCheck, WholeFile, hex};
-use super::{Line, Opening, all, hash_of, kept};
+use super::{Kept, KeptEntries, Line, Opening, all, hash_of};
 use crate::ledger::columns::Hash;
 use crate::ledger::connection::discard;
+use crate::ledger::entries::EntryRow;
 use crate::ledger::schema::{opening_chains, openings};
 use crate::ledger::{Ledger, LedgerError, instant, number};
 
@@ -190,7 +191,7 @@ async fn detach_in_transaction(
     Ok(Some(left))
 }
 
-/// Exports the month, detaches it and books its opening. Returns the manifest's path.
+/// Exports the month, books its opening and detaches it. Returns the manifest's path.
 async fn leave(
     connection: &mut AsyncPgConnection,
     month: NaiveDate,
@@ -205,14 +206,10 @@ async fn leave(
     let file_sha256 = export(connection, span, &directory.join(&file)).await?;
     let batches: Vec<BatchesRow> =
         of(span, sql_query(include_str!("../sql/batches_of_month.sql"))).load(connection).await?;
-    sql_query(include_str!("../sql/detach_month.sql"))
-        .bind::<Date, _>(month)
-        .bind::<BigInt, _>(number)
-        .execute(connection)
-        .await?;
-    let places: Vec<_> = batches.iter().map(|row| (row.chain, row.number, row.hash)).collect();
-    let kept = kept(connection, &places).await?;
-    for (chain, batch, hash) in &places {
+    let step = |statement: SqlQuery| statement.bind::<Date, _>(month).bind::<BigInt, _>(number);
+    step(sql_query(include_str!("../sql/sum_up_month.sql"))).execute(connection).await?;
+    let kept = kept(connection, &batches, span).await?;
+    for BatchesRow { chain, number: batch, hash, .. } in &batches {
         let (kept_rows, kept_hash) = kept.get(chain).copied().unwrap_or_default();
         let values = (
             opening_chains::opening.eq(number),
@@ -235,7 +232,29 @@ async fn leave(
     let mut out = WholeFile::create(&path)?;
     out.line(&text.map_err(|error| LedgerError::Damaged(error.to_string()))?)?;
     out.finish()?;
+    // Last: until the commit nothing is booked any more, in no month.
+    step(sql_query(include_str!("../sql/detach_month.sql"))).execute(connection).await?;
     Ok(path)
+}
+
+/// Counts and hashes what stays of the chains up to these batches. Nothing is ever added to a batch that is booked, so
+/// it is the same once the month is detached.
+async fn kept(
+    connection: &mut AsyncPgConnection,
+    batches: &[BatchesRow],
+    (from, to): Span,
+) -> Result<Kept, LedgerError> {
+    let query = sql_query(include_str!("../sql/kept_entries.sql"))
+        .bind::<Array<SmallInt>, _>(batches.iter().map(|row| row.chain).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(batches.iter().map(|row| row.number).collect::<Vec<_>>())
+        .bind::<Timestamptz, _>(from)
+        .bind::<Timestamptz, _>(to);
+    let mut kept = KeptEntries::up_to(batches.iter().map(|row| (row.chain, row.number, row.hash)));
+    let mut rows = query.load_stream::<EntryRow>(connection).await?;
+    while let Some(row) = rows.try_next().await? {
+        kept.take(row)?;
+    }
+    Ok(kept.finish())
 }
 
 /// Writes the month's file. Returns its SHA-256.

@@ -15,7 +15,7 @@ pub(super) const FORMAT: &str = "tollgate entries 1";
 
 /// The first line of a file.
 pub(super) const COLUMNS: &str = "tenant,operation_id,step,line,leg,meter,period_start,credit,debit,amount,class,\
-    excess,late,carried,degraded,happened_at,booked_at,operation,hour_at,subjects,chain,batch,check";
+    excess,late,carried,degraded,corrected,happened_at,booked_at,operation,hour_at,subjects,chain,batch,check";
 
 /// A check over all lines up to one.
 #[derive(Default)]

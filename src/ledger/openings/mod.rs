@@ -7,7 +7,7 @@ mod file;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, NaiveDate, Utc};
-use diesel::sql_types::{Array, BigInt, Binary, Date, Nullable, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{BigInt, Binary, Date, Nullable, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
@@ -89,28 +89,36 @@ pub(crate) async fn chains(connection: &mut AsyncPgConnection) -> Result<Opening
     Ok(rows.into_iter().map(|row| (row.chain, row)).collect())
 }
 
-/// Counts and hashes the entries up to these places that are in the books: of each chain the last batch and its hash.
-pub(crate) async fn kept(
-    connection: &mut AsyncPgConnection,
-    places: &[(i16, i64, [u8; 32])],
-) -> Result<BTreeMap<i16, (i64, [u8; 32])>, LedgerError> {
-    let begin = |(chain, number, hash): &(i16, i64, [u8; 32])| {
-        (*chain, (0, BatchHash::begin(*chain, *number, hash, DateTime::UNIX_EPOCH)))
-    };
-    let mut kept: BTreeMap<i16, (i64, BatchHash)> = places.iter().map(begin).collect();
-    let query = sql_query(include_str!("../sql/kept_entries.sql"))
-        .bind::<Array<SmallInt>, _>(places.iter().map(|place| place.0).collect::<Vec<_>>())
-        .bind::<Array<BigInt>, _>(places.iter().map(|place| place.1).collect::<Vec<_>>());
-    let mut rows = query.load_stream::<EntryRow>(connection).await?;
-    while let Some(row) = rows.try_next().await? {
+/// The entries of chains up to their openings that are in the books: of each chain how many, and their hash.
+pub(crate) type Kept = BTreeMap<i16, (i64, [u8; 32])>;
+
+/// Counts and hashes the entries of chains up to their openings, which come in the order in which they were hashed.
+pub(crate) struct KeptEntries(BTreeMap<i16, (i64, BatchHash)>);
+
+impl KeptEntries {
+    /// Begins with the last batch of each chain and its hash.
+    pub(crate) fn up_to(places: impl IntoIterator<Item = (i16, i64, [u8; 32])>) -> Self {
+        let begin = |(chain, number, hash): (i16, i64, [u8; 32])| {
+            (chain, (0, BatchHash::begin(chain, number, &hash, DateTime::UNIX_EPOCH)))
+        };
+        Self(places.into_iter().map(begin).collect())
+    }
+
+    /// Adds the next entry.
+    pub(crate) fn take(&mut self, row: EntryRow) -> Result<(), LedgerError> {
         let (batch, booked_at) = (row.batch, row.booked_at);
-        if let Some((count, hash)) = kept.get_mut(&row.chain) {
+        if let Some((count, hash)) = self.0.get_mut(&row.chain) {
             *count += 1;
             hash.place(batch, booked_at);
             hash.row(&row.read()?.entry);
         }
+        Ok(())
     }
-    Ok(kept.into_iter().map(|(chain, (count, hash))| (chain, (count, hash.finish()))).collect())
+
+    /// Their numbers and hashes.
+    pub(crate) fn finish(self) -> Kept {
+        self.0.into_iter().map(|(chain, (count, hash))| (chain, (count, hash.finish()))).collect()
+    }
 }
 
 /// The hash over an opening, with all that it says and the hash of the one before.

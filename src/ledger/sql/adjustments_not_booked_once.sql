@@ -1,11 +1,12 @@
 -- Adjustments of usage beside their entries, of which each has one once it is booked; and the grants of those of the
--- allowance, and the entries of those of money.
+-- allowance, and the entries of those of money. What the gate has corrected of an open period is an operation of its
+-- own, until its month has left.
 SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
     concat(
         CASE WHEN a.state IS NULL THEN 'does not exist' ELSE concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0)) END,
         ', by ', coalesce(e.entries, 0), ' entries ', coalesce(e.amount, 0)
     ) AS detail
-FROM (SELECT * FROM adjustments WHERE tenant = ANY($1) AND effect = 'usage') a
+FROM (SELECT * FROM adjustments WHERE tenant = ANY($1) AND effect = 'usage' AND gate_period IS NULL) a
 FULL JOIN (
     SELECT tenant, operation_id AS id, meter, count(*) AS entries, min(period_start) AS booked_in, min(happened_at) AS happened_at,
         sum(CASE WHEN credit = 'adjusted' THEN amount ELSE -amount END) AS amount
@@ -35,4 +36,24 @@ CROSS JOIN LATERAL (
 ) e
 WHERE a.tenant = ANY($1) AND a.effect = 'money' AND (
     e.amount <> coalesce(a.booked_amount, 0) OR e.entries <> CASE WHEN a.state = 'booked' THEN 1 ELSE 0 END OR a.booked_amount <> a.amount)
+UNION ALL
+SELECT concat_ws(' ', 'adjustment', a.id, 'of', a.tenant),
+    concat('is booked with ', a.booked_amount, ', by ', e.entries, ' entries ', coalesce(e.amount, 0))
+FROM adjustments a
+CROSS JOIN LATERAL (
+    SELECT count(*) AS entries, sum(CASE WHEN debit = 'consumed' THEN amount ELSE -amount END) AS amount FROM entries e
+    WHERE e.tenant = a.tenant AND e.happened_at = a.happened_at AND e.operation_id = a.gate_operation AND e.meter = a.meter
+        AND e.period_start = a.gate_period AND e.corrected AND 'consumed' IN (credit, debit)
+) e
+CROSS JOIN (SELECT max((month + interval '1 month')::timestamp AT TIME ZONE 'UTC') AS from_at FROM openings) held
+WHERE a.tenant = ANY($1) AND a.gate_period IS NOT NULL AND a.state = 'booked' AND (held.from_at IS NULL OR a.happened_at >= held.from_at)
+    AND (e.entries <> 1 OR e.amount IS DISTINCT FROM a.booked_amount OR a.booked_amount <> a.amount)
+UNION ALL
+SELECT concat_ws(' ', 'operation', e.operation_id, 'of', e.tenant),
+    concat('corrects ', e.amount, ' of ', e.meter, ', which no adjustment has the gate do')
+FROM entries e
+WHERE e.tenant = ANY($1) AND e.corrected AND NOT EXISTS (
+    SELECT FROM adjustments a
+    WHERE a.tenant = e.tenant AND a.gate_operation = e.operation_id AND a.gate_period IS NOT NULL AND a.state IN ('approved', 'booked')
+)
 LIMIT $2

@@ -1,1 +1,1 @@
-SELECT detach_entries_month($1, $2) AS text
+SELECT detach_summed_month($1, $2) AS text

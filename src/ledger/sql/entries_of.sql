@@ -1,5 +1,5 @@
 SELECT tenant, operation_id, step, line, leg, meter, period_start, credit::text AS credit, debit::text AS debit, amount,
-    class::text AS class, ARRAY[excess, late, carried, degraded] AS flags, happened_at, booked_at, operation, hour_at, subjects,
+    class::text AS class, ARRAY[excess, late, carried, degraded, corrected] AS flags, happened_at, booked_at, operation, hour_at, subjects,
     chain, batch
 FROM entries
 WHERE tenant = $1

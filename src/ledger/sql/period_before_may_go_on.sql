@@ -1,5 +1,6 @@
--- Whether the period before this one is not closed, and its close may bring something here: what rolls over, a grant
--- that goes on, or overage to pay.
+-- Whether the period before this one is not closed, and its close may change what has burnt here: by what rolls over,
+-- by a grant that goes on, by overage to pay, or because holds of it were consumed here. Those burn nothing of this
+-- period once they are carried in.
 SELECT EXISTS (
     SELECT FROM quota_periods p
     LEFT JOIN period_closures c USING (tenant, meter, period_start)
@@ -12,4 +13,14 @@ SELECT EXISTS (
             WHERE g.tenant = p.tenant AND g.meter = p.meter AND g.period_start = p.period_start AND g.expires_at > p.period_end
                 AND (g.voided_at IS NULL OR g.voided_at >= p.period_end)
         ))
+) OR EXISTS (
+    SELECT FROM (
+        SELECT tenant, meter, period_start FROM balances
+        WHERE tenant = $1 AND meter = $2 AND period_start < $3
+        ORDER BY period_start DESC
+        LIMIT 1
+    ) before
+    LEFT JOIN period_closures c USING (tenant, meter, period_start)
+    JOIN balances b ON b.tenant = $1 AND b.meter = $2 AND b.period_start = $3
+    WHERE c.tenant IS NULL AND b.consumed_of_carried > 0
 ) AS may_go_on

@@ -1,6 +1,7 @@
 -- Each reservation's rows, one for each life, beside the sums of its entries, line by line. What has returned of a hold
 -- that was carried over counts as returned before the job has booked it. What left the books with a month counts by its
--- opening; of lives from then, only those that have one.
+-- opening; of lives from then, only those that have one, and those that came once the month had left, whose first entry
+-- is there.
 SELECT id, tenant, r.states, r.records, e.lines, e.reserved, e.consumed
 FROM (
     SELECT id, tenant, array_agg(state) AS states, array_agg(record) AS records
@@ -13,6 +14,9 @@ FROM (
     WHERE held.from_at IS NULL OR born_at >= held.from_at OR EXISTS (
         SELECT FROM opening_operations o JOIN openings p ON p.number = o.opening
         WHERE o.tenant = a.tenant AND o.operation_id = a.id AND a.born_at >= p.month::timestamp AT TIME ZONE 'UTC'
+    ) OR EXISTS (
+        SELECT FROM entries e
+        WHERE e.tenant = a.tenant AND e.happened_at = a.born_at AND e.operation_id = a.id AND e.step = 1
     )
     GROUP BY 1, 2
 ) r

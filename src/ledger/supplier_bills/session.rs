@@ -43,7 +43,7 @@ const GATHER: &str = "INSERT INTO items_0 (is_row, scope, reference, amount, at_
             sum(CASE WHEN debit = 'consumed' THEN amount ELSE -amount END) AS amount \
         FROM entries \
         WHERE meter = $1::text AND class IN ('usage', 'correction') \
-            AND 'consumed' IN (credit, debit) AND 'adjusted' NOT IN (credit, debit) \
+            AND 'consumed' IN (credit, debit) AND 'adjusted' NOT IN (credit, debit) AND NOT corrected \
             AND happened_at >= timestamptz 'epoch' + $4::bigint * interval '1 millisecond' \
             AND happened_at < timestamptz 'epoch' + $5::bigint * interval '1 millisecond' \
             AND ($6::text IS NULL OR tenant = $6) \

@@ -8,22 +8,23 @@ use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 
-use super::openings;
 use super::part::{BatchNumbers, Part};
 use super::{Check, Fault};
 use crate::ledger::chain::{self, BatchHash, BatchRow, Chain, is_droppable};
 use crate::ledger::entries::EntryRow;
-use crate::ledger::openings::OpeningChains;
+use crate::ledger::openings::{Kept, KeptEntries, OpeningChains};
 use crate::ledger::{Ledger, LedgerError};
 
 /// `connection` sees one instant. The batches up to the part's heads are read on another connection: they never change,
 /// and retention drops only rows that have been proven for a day. Batches booked since are left to the next run: they
-/// may have entries of other tenants.
+/// may have entries of other tenants. Entries up to the `openings` are only counted and hashed: others that were hashed
+/// with them have left.
 pub(super) async fn check(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     part: &Part,
-) -> Result<Check, LedgerError> {
+    openings: &OpeningChains,
+) -> Result<(Check, Kept), LedgerError> {
     let mut check = Check::of("hash chains are intact");
     let now = chain::heads(connection, &part.chains()).await?;
     let now: BatchNumbers = now.into_iter().map(|(chain, head)| (chain.number(), head.number)).collect();
@@ -31,30 +32,35 @@ pub(super) async fn check(
         let of = |numbers: &BatchNumbers| numbers.get(&row.chain).copied().unwrap_or_default();
         row.batch > of(&part.heads) && row.batch <= of(&now)
     };
-    let openings = openings::of_part(connection, part).await?;
-    let mut batches = Batches::new(ledger, part, &openings);
+    let is_opened = |row: &EntryRow| openings.get(&row.chain).is_some_and(|of| row.batch <= of.number);
+    let mut kept = KeptEntries::up_to(openings.values().map(|of| (of.chain, of.number, of.hash)));
+    let mut batches = Batches::new(ledger, part, openings);
     let query =
         sql_query(include_str!("../sql/entries_in_batches.sql")).bind::<Array<Text>, _>(&part.tenants);
     let mut rows = query.load_stream::<EntryRow>(connection).await?;
-    let mut walk = Walk { heads: &now, openings: &openings, open: None, last: None };
+    let mut walk = Walk { heads: &now, openings, open: None, last: None };
     let mut next = batches.next().await?;
     while let Some(row) = rows.try_next().await? {
         if is_later(&row) {
             continue;
         }
+        if is_opened(&row) {
+            kept.take(row)?;
+            continue;
+        }
         let place = (row.chain, row.batch);
         if walk.open.as_ref().is_none_or(|open| open.place != place) {
             walk.close(&mut check);
-            while let Some(empty) = next.take_if(|kept| (kept.chain, kept.number) < place) {
+            while let Some(empty) = next.take_if(|batch| (batch.chain, batch.number) < place) {
                 walk.begin((empty.chain, empty.number), Some(empty), None);
                 walk.close(&mut check);
                 next = batches.next().await?;
             }
-            let kept = next.take_if(|kept| (kept.chain, kept.number) == place);
-            if kept.is_some() {
+            let batch = next.take_if(|batch| (batch.chain, batch.number) == place);
+            if batch.is_some() {
                 next = batches.next().await?;
             }
-            walk.begin(place, kept, Some(&row));
+            walk.begin(place, batch, Some(&row));
         }
         walk.take(row, &mut check);
     }
@@ -64,7 +70,7 @@ pub(super) async fn check(
         walk.close(&mut check);
         next = batches.next().await?;
     }
-    Ok(check)
+    Ok((check, kept.finish()))
 }
 
 /// The state of the walk over batches and their entries.

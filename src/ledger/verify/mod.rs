@@ -164,8 +164,10 @@ async fn run(
     checks.push(reservations::check(connection, part).await?);
     checks.push(statements::check(connection, part).await?);
     checks.push(sales::check(connection, part).await?);
-    checks.push(chains::check(ledger, connection, part).await?);
-    checks.push(openings::check(connection, part).await?);
+    let opened = openings::of_part(connection, part).await?;
+    let (intact, kept) = chains::check(ledger, connection, part, &opened).await?;
+    checks.push(intact);
+    checks.push(openings::check(connection, part, &opened, &kept).await?);
     checks.push(figures::check_positions(connection, part).await?);
     Ok(checks)
 }

@@ -6,10 +6,15 @@ use super::part::Part;
 use super::{Check, Fault};
 use crate::domain::ids::Partition;
 use crate::ledger::LedgerError;
-use crate::ledger::openings::{self, OpeningChain, OpeningChains};
+use crate::ledger::openings::{self, Kept, OpeningChain, OpeningChains};
 
-/// The openings, with the first part, and of each part the entries that its chains have kept up to them.
-pub(super) async fn check(connection: &mut AsyncPgConnection, part: &Part) -> Result<Check, LedgerError> {
+/// The openings, with the first part, and of each part the entries that its chains have `kept` up to theirs.
+pub(super) async fn check(
+    connection: &mut AsyncPgConnection,
+    part: &Part,
+    chains: &OpeningChains,
+    kept: &Kept,
+) -> Result<Check, LedgerError> {
     let mut check = Check::of("openings are as they were booked");
     if part.partitions.contains(&Partition::FIRST) {
         let mut previous = [0; 32];
@@ -22,9 +27,6 @@ pub(super) async fn check(connection: &mut AsyncPgConnection, part: &Part) -> Re
             previous = opening.hash;
         }
     }
-    let chains = of_part(connection, part).await?;
-    let places: Vec<_> = chains.values().map(|of| (of.chain, of.number, of.hash)).collect();
-    let kept = openings::kept(connection, &places).await?;
     for OpeningChain { chain, number, kept_rows, kept_hash, .. } in chains.values() {
         let (rows, hash) = kept.get(chain).copied().unwrap_or_default();
         let named = format!("batches up to {number} of chain {chain}");

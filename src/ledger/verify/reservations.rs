@@ -79,7 +79,10 @@ fn add(lines: &mut Vec<Line>, record: &Record) {
     let is_open = record.head.state == ReservationState::Reserved;
     for (index, (units, rule)) in record.units.iter().zip(&record.body.lines).enumerate() {
         let held = if is_open { units.outstanding() } else { Units::ZERO };
-        let amounts = [held, units.consumed].map(|units| units.to_amount(rule.decimals).decimal());
+        let mut amounts = [held, units.consumed].map(|units| units.to_amount(rule.decimals).decimal());
+        if record.head.takes_back() {
+            amounts[1] = -amounts[1];
+        }
         match lines.get_mut(index) {
             Some(line) => line.figures.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount),
             None => lines.push(Line { meter: rule.meter.clone(), figures: amounts }),

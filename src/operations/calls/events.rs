@@ -8,7 +8,7 @@ use super::{Calls, KEPT_CHANGING};
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::Record;
+use crate::domain::reservation::{Correction, Record};
 use crate::gate::{GateError, IdCheck, RecordCall, RecordOutcome, ReserveMode, ReserveOutcome};
 use crate::operations::answers::Recorded;
 use crate::operations::error::{Answer, OperationError};
@@ -56,7 +56,7 @@ impl Calls {
         if entry.may_count_globally(prepared.lines.iter().map(|line| &line.meter.id)) {
             return Box::pin(self.record_globally_first(entry, request, &prepared)).await;
         }
-        self.record_at_gate(entry, request, &prepared).await
+        self.record_at_gate(entry, request, &prepared, None).await
     }
 
     /// Records work that limits over all tenants may count: they count it first, and get back what was recorded before.
@@ -69,22 +69,23 @@ impl Calls {
         self.admission.may_record()?;
         let at_ms = happened_by(request, self.core.gate_now_ms());
         match self.count_globally(entry, request, prepared, at_ms).await? {
-            GlobalAnswer::Unasked => self.record_at_gate(entry, request, prepared).await,
+            GlobalAnswer::Unasked => self.record_at_gate(entry, request, prepared, None).await,
             GlobalAnswer::Away(away) => self.park_event(entry, request, prepared, away).await,
             GlobalAnswer::Said(step) => {
-                let recorded = self.record_at_gate(entry, request, prepared).await;
+                let recorded = self.record_at_gate(entry, request, prepared, None).await;
                 self.give_back_unrecorded(prepared.id, &step, &recorded).await;
                 recorded
             }
         }
     }
 
-    /// Records it in its tenant's partition.
-    async fn record_at_gate(
+    /// Records it in its tenant's partition; a correction is never parked.
+    pub(super) async fn record_at_gate(
         &self,
         entry: &Arc<TenantEntry>,
         request: &ReserveRequest,
         prepared: &Prepared,
+        correction: Option<Correction>,
     ) -> Answer<Recorded> {
         let mut now_ms = self.core.gate_now_ms();
         let mut asked_in = Epoch::default();
@@ -92,7 +93,8 @@ impl Calls {
         loop {
             self.admission.may_record()?;
             let at_ms = happened_by(request, now_ms);
-            let (resolved, record, lives) = self.event_record(entry, request, prepared, at_ms)?;
+            let (resolved, mut record, lives) = self.event_record(entry, request, prepared, at_ms)?;
+            record.head.correction = correction;
             self.memory.open_periods_of(entry, &resolved, now_ms).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
             let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
@@ -107,6 +109,7 @@ impl Calls {
                 now_ms: self.core.script_now(),
             };
             match self.core.timed(Script::Record, self.core.gate.record(&call)).await {
+                Ok(RecordOutcome::Done(_)) if correction.is_some() => return Ok(Recorded::Now),
                 Ok(RecordOutcome::Done(event)) => {
                     self.remember(entry, prepared, ReserveMode::Usage, event, &prepared.units);
                     self.keep_event(request, prepared.id, &record);
@@ -114,6 +117,7 @@ impl Calls {
                 }
                 Ok(RecordOutcome::Replayed) => return Ok(Recorded::Before),
                 Ok(RecordOutcome::KeyReused(first)) => return Err(key_reused(prepared.id, *first)),
+                Ok(RecordOutcome::TooLarge) if record.head.takes_back() => return Err(not_counted()),
                 Ok(RecordOutcome::TooLarge) => return Err(too_large()),
                 Ok(RecordOutcome::StaleWindow { now_ms: gate_now_ms }) => {
                     now_ms = gate_now_ms;
@@ -131,6 +135,9 @@ impl Calls {
                 }
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {
+                        if correction.is_some() {
+                            return Err(away.into());
+                        }
                         return Box::pin(self.park_event(entry, request, prepared, away)).await;
                     }
                 }
@@ -198,6 +205,11 @@ impl Calls {
             _ => Ok(Recorded::Now),
         }
     }
+}
+
+/// The error of a correction that would have a counter below zero.
+fn not_counted() -> OperationError {
+    OperationError::field("/amount", "takes back more than was counted then")
 }
 
 /// When the work counts as done: what a clock that is ahead calls later counts as now.

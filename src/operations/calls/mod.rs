@@ -6,6 +6,7 @@ mod check;
 mod check_answer;
 mod check_booked;
 mod check_global;
+mod corrections;
 mod decision_log;
 mod events;
 mod expire;

@@ -8,7 +8,7 @@ use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::LimitStatus;
-use crate::operations::preparation::{Prepared, fingerprint};
+use crate::operations::preparation::{EVENT, Prepared, fingerprint};
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 
 /// A call that was admitted before, in its current state.
@@ -33,8 +33,13 @@ impl Calls {
         let partition = self.core.gate.partition_of(&request.tenant);
         let Some(id) = self.preparation.keyed_id(partition, request, call) else { return Err(refusal) };
         let bound = Some(&request.tenant);
-        let found = match self.found(id, bound).await {
-            // Policy refuses the call before it is known which meters it is about.
+        // No light call is ever in the ledger. What is refused before it is known which meters it is about may be of
+        // either kind.
+        let booked = match call != EVENT && self.preparation.is_light(&request.work) {
+            true => Err(OperationError::no_such_reservation()),
+            false => self.found(id, bound).await,
+        };
+        let found = match booked {
             Err(OperationError::NotFound(_)) => {
                 match self.found_light(self.preparation.ids.light(id), bound).await {
                     Err(OperationError::NotFound(_)) => return Err(refusal),

@@ -8,7 +8,7 @@ use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::plan::PeriodTerms;
 use crate::domain::reservation::CounterField;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
-use crate::ledger::QuotaCapacity as BookedCapacity;
+use crate::ledger::{QuotaCapacity as BookedCapacity, QuotaPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -98,10 +98,16 @@ pub(super) fn at_gate(field: CounterField, booked: BookedCapacity) -> QuotaCapac
     QuotaCapacity { field, version, parts, bounds_ms, until_ms }
 }
 
-/// What a period of this quota opens with, as policy has it now.
-pub(super) fn terms_of(entry: &TenantEntry, quota: &Counter) -> PeriodTerms {
+/// The quota's own period, as policy has it now.
+pub(super) fn period_of(entry: &TenantEntry, quota: &Counter) -> Option<QuotaPeriod> {
+    let window = quota.window()?;
     let of_policy = entry.policy.period_terms(&quota.meter).unwrap_or_default();
-    PeriodTerms { included: quota.capacity, ..of_policy }
+    Some(QuotaPeriod {
+        decimals: quota.decimals,
+        period_ms: (window.start_ms, window.end_ms),
+        terms: PeriodTerms { included: quota.capacity, ..of_policy },
+        tenant_version: entry.version,
+    })
 }
 
 /// The tenant's quota of this meter, in the period of `at_ms`.

@@ -2,7 +2,7 @@
 //! ended.
 
 use super::Memory;
-use super::capacities::{quota_of, terms_of};
+use super::capacities::{period_of, quota_of};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::ledger::{QuotaPeriod, StoredGrant};
 use crate::operations::damage::Work;
@@ -11,6 +11,8 @@ use crate::operations::policy_store::TenantEntry;
 
 /// How many grants are read at once.
 const PAGE: usize = 500;
+/// How often a grant is begun again whose period was prepared by an older version of its tenant.
+const BEGIN_TRIES: usize = 3;
 
 /// What following the grants has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,22 +68,29 @@ impl Memory {
     /// Books a grant that has begun. One whose tenant no longer has such a quota waits until it has one again, or until
     /// the end of the grant or of that period: then it never begins.
     async fn begin_grant(&self, stored: StoredGrant, now_ms: i64) -> Answer<bool> {
-        let entry = self.core.policy.find_tenant(&stored.tenant).await?;
-        let begins = entry.as_ref().and_then(|entry| {
-            let period = quota_period(entry, &stored.meter, stored.effective_at_ms)?;
-            Some((entry.partition, period))
-        });
-        let Some((partition, period)) = begins else {
-            let windows = entry.map(|entry| entry.calendars.windows(stored.effective_at_ms));
-            let period_end_ms = windows.map_or(i64::MAX, |windows| windows.period.end_ms);
-            let ended_at_ms = stored.expires_at_ms.min(period_end_ms);
-            if ended_at_ms <= now_ms {
-                self.core.ledger.forgo_grant(stored, ended_at_ms, now_ms).await?;
+        let mut entry = self.core.policy.find_tenant(&stored.tenant).await?;
+        for _ in 0..BEGIN_TRIES {
+            let begins = entry.as_ref().and_then(|entry| {
+                let period = quota_period(entry, &stored.meter, stored.effective_at_ms)?;
+                Some((entry.partition, period))
+            });
+            let Some((partition, period)) = begins else {
+                let windows = entry.map(|entry| entry.calendars.windows(stored.effective_at_ms));
+                let period_end_ms = windows.map_or(i64::MAX, |windows| windows.period.end_ms);
+                let ended_at_ms = stored.expires_at_ms.min(period_end_ms);
+                if ended_at_ms <= now_ms {
+                    self.core.ledger.forgo_grant(stored, ended_at_ms, now_ms).await?;
+                }
+                return Ok(false);
+            };
+            let after = self.last_place(partition).await;
+            match self.core.ledger.begin_grant(stored.clone(), period, now_ms, after).await {
+                Ok(has_begun) => return Ok(has_begun),
+                Err(refused) => entry = Some(self.core.policy.tenant_moved(refused).await?),
             }
-            return Ok(false);
-        };
-        let after = self.last_place(partition).await;
-        Ok(self.core.ledger.begin_grant(stored, period, now_ms, after).await?)
+        }
+        // The tenant changes again and again: the next run begins it.
+        Ok(false)
     }
 
     /// The place of the outbox's last event. A grant that begins now is cut after it: the writer may not have reached
@@ -93,13 +102,9 @@ impl Memory {
     }
 
     async fn settle_ended(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
-        let (mut settled, mut after) = (0, None);
         // What a lowered plan takes is known before what is left of grants that end later.
-        for change in self.core.ledger.lowered_to_settle(tenant, PAGE).await? {
-            let item = format!("lowered quota {} of tenant {}", change.id, change.tenant);
-            let booked = self.core.ledger.settle_lowered(change, now_ms).await;
-            self.counted(&item, booked.map_err(OperationError::from)).await?;
-        }
+        self.settle_lowered(tenant, now_ms).await?;
+        let (mut settled, mut after) = (0, None);
         loop {
             let due = self.core.ledger.grants_to_settle(tenant, after.as_ref(), PAGE).await?;
             let Some(last) = due.last() else { return Ok(settled) };
@@ -108,6 +113,21 @@ impl Memory {
                 let item = format!("grant {id} of tenant {tenant}");
                 let booked = self.core.ledger.settle_grant(tenant, id, now_ms).await;
                 settled += self.counted(&item, booked.map_err(OperationError::from)).await?;
+            }
+        }
+    }
+
+    /// Books what lowered plans take. Those that wait for an earlier close are tried again by the next run.
+    async fn settle_lowered(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<()> {
+        let mut after = None;
+        loop {
+            let due = self.core.ledger.lowered_to_settle(tenant, after, PAGE).await?;
+            let Some(last) = due.last() else { return Ok(()) };
+            after = Some((last.asked_at_ms, last.id));
+            for change in due {
+                let item = format!("lowered quota {} of tenant {}", change.id, change.tenant);
+                let booked = self.core.ledger.settle_lowered(change, now_ms).await;
+                self.counted(&item, booked.map_err(OperationError::from)).await?;
             }
         }
     }
@@ -131,11 +151,5 @@ pub(in crate::operations) fn quota_period(
     meter: &MeterId,
     at_ms: i64,
 ) -> Option<QuotaPeriod> {
-    let quota = quota_of(entry, meter, at_ms)?;
-    let window = quota.window()?;
-    Some(QuotaPeriod {
-        decimals: quota.decimals,
-        period_ms: (window.start_ms, window.end_ms),
-        terms: terms_of(entry, &quota),
-    })
+    quota_of(entry, meter, at_ms).and_then(|quota| period_of(entry, &quota))
 }

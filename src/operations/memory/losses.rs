@@ -240,7 +240,7 @@ mod tests {
 
     fn cursor(booked: &str, given_up: u64) -> Cursor {
         let partition = Partition::new(0).unwrap();
-        Cursor { partition, booked: at(booked), event_hash: None, given_up: Epoch(given_up) }
+        Cursor { partition, booked: at(booked), event_hash: None, given_up: Epoch(given_up), erasures: 0 }
     }
 
     #[rstest::rstest]

@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Memory;
-use super::capacities::{at_gate, terms_of};
+use super::capacities::{at_gate, period_of};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Partition, PlanId};
+use crate::domain::period::OPENED_AHEAD_MS;
 use crate::gate::RestoreOutcome;
 use crate::ledger::{EndingPeriod, NextPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 
-/// How long before a period's end the next one is opened.
-const AHEAD_MS: i64 = 86_400_000;
 const PAGE: usize = 500;
 
 /// The result of opening periods ahead.
@@ -37,7 +36,7 @@ impl Memory {
             let page = self
                 .core
                 .ledger
-                .ending_periods(now_ms, now_ms.saturating_add(AHEAD_MS), after.as_ref(), PAGE)
+                .ending_periods(now_ms, now_ms.saturating_add(OPENED_AHEAD_MS), after.as_ref(), PAGE)
                 .await?;
             let Some(last) = page.last() else { return Ok(done) };
             after = Some((last.tenant.clone(), last.meter.clone()));
@@ -84,14 +83,11 @@ impl Memory {
         }
         let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
         Ok(quota.and_then(|quota| {
-            let window = quota.window()?;
             let next = NextPeriod {
                 tenant: ending.tenant,
                 meter: ending.meter,
-                decimals: quota.decimals,
                 current_start_ms: ending.period_ms.0,
-                period_ms: (window.start_ms, window.end_ms),
-                terms: terms_of(&entry, &quota),
+                period: period_of(&entry, &quota)?,
             };
             Some((next, quota))
         }))

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::Memory;
-use super::capacities::{at_gate, terms_of};
+use super::capacities::{at_gate, period_of};
+use super::ended_grants::quota_period;
 use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
 use super::restore_turns::Turn;
 use super::told::warm_state;
@@ -15,7 +16,7 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterRef, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{Cold, ColdRecord, QuotaCapacity, RestorePage, WarmState};
-use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
+use crate::ledger::{CounterAsk, QuotaCapacity as BookedCapacity, RestoreAsk, TenantSnapshot};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -24,6 +25,8 @@ use crate::telemetry::labels::Restored;
 
 /// How many open holds that cannot be decoded are reported one by one each time their tenant is read.
 const TORN_TOLD_MAX: usize = 20;
+/// How often a period is opened again that was prepared by an older version of its tenant.
+const OPEN_TRIES: usize = 3;
 
 impl Memory {
     /// This call's turn to restore the tenant, or one subject of it. A call that had to wait for another's restore
@@ -315,16 +318,31 @@ impl Memory {
     /// If grants have ended, what is unburnt of them is booked first, so that the capacity is more than a bound.
     pub(super) async fn open_period(&self, entry: &TenantEntry, quota: &Counter) -> Answer<QuotaCapacity> {
         let tenant = &entry.definition.id;
-        let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
-        let terms = terms_of(entry, quota);
-        let open = || self.core.ledger.open_quota_period(tenant, &quota.meter, quota.decimals, period, terms);
-        let mut opened = open().await?;
+        let mut opened = self.open_as_of_now(entry, quota).await?;
         if opened.is_bound_at(self.core.gate_now_ms()) {
             self.settle_grants(Some(tenant)).await?;
-            opened = open().await?;
+            opened = self.open_as_of_now(entry, quota).await?;
         }
         self.opened.note(tenant, quota);
         Ok(at_gate(quota.field, opened))
+    }
+
+    /// Opens the quota's period by this policy; where the tenant has changed and this instance has not heard of it yet,
+    /// by what holds now.
+    async fn open_as_of_now(&self, entry: &TenantEntry, quota: &Counter) -> Answer<BookedCapacity> {
+        let (tenant, meter) = (&entry.definition.id, &quota.meter);
+        let mut period = period_of(entry, quota);
+        for _ in 0..OPEN_TRIES {
+            let Some(of_policy) = &period else { break };
+            let refused = match self.core.ledger.open_quota_period(tenant, meter, of_policy).await {
+                Ok(opened) => return Ok(opened),
+                Err(refused) => refused,
+            };
+            let start_ms = of_policy.period_ms.0;
+            let now = self.core.policy.tenant_moved(refused).await?;
+            period = quota_period(&now, meter, start_ms).filter(|now| now.period_ms.0 == start_ms);
+        }
+        Err(OperationError::GateUnavailable(format!("the quotas of {tenant} have just changed")))
     }
 }
 

@@ -7,10 +7,14 @@ use super::bans::BANS;
 use super::calendars::SHOWN;
 use super::overrides::OVERRIDES;
 use super::policy_change::Attempts;
+use super::policy_draft::to_json;
 use crate::domain::ids::{Subject, TenantId};
+use crate::domain::policy::counter::Resets;
 use crate::domain::policy::diff::DefinitionKind;
+use crate::ledger::{Conflict, Expected, LedgerError, PolicyAction, PolicyChange, PolicyWrite};
 use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::policy_store::stored_json;
 use crate::operations::requests::{Page, Precondition};
 
 /// A list of a tenant whose items are resources.
@@ -109,7 +113,7 @@ impl PolicyVerbs {
         Ok(Rows { data, next, as_of_ms: None })
     }
 
-    /// Deletes a tenant's items that are about this subject: its bans, overrides and plan.
+    /// Deletes what a tenant has about this subject: its bans, overrides and plan, and when its own counters began.
     pub(in crate::operations) async fn delete_items_of(
         &self,
         tenant: &TenantId,
@@ -130,7 +134,50 @@ impl PolicyVerbs {
                 self.change_items(items, tenant, actor, without).await?;
             }
         }
-        Ok(())
+        self.drop_resets_of(tenant, subject, actor).await
+    }
+
+    /// Drops when counters of its own began: nothing counts by that once its items are deleted.
+    async fn drop_resets_of(&self, tenant: &TenantId, subject: &Subject, actor: &str) -> Answer<()> {
+        let mut attempts = Attempts::new();
+        loop {
+            let (base, _) = self.core.policy.as_of_now();
+            let stored = self.core.ledger.read_tenants(vec![tenant.clone()]).await?.pop();
+            let stored = stored.ok_or_else(|| no_such_tenant(tenant))?;
+            let mut resets: Resets = stored_json(&stored.counter_resets)?;
+            if !resets.drop_subject(subject) {
+                return Ok(());
+            }
+            let change = PolicyChange {
+                kind: DefinitionKind::Tenant,
+                id: tenant.to_string(),
+                expected: Expected::Version(stored.version),
+                action: PolicyAction::Put {
+                    definition: stored.definition,
+                    archived: stored.archived,
+                    counter_resets: Some(to_json(&resets)?),
+                },
+            };
+            let write = PolicyWrite {
+                changes: vec![change],
+                unused_meters: Vec::new(),
+                generations: Vec::new(),
+                calendars: Vec::new(),
+                currencies: Vec::new(),
+                plans: Vec::new(),
+                actor: actor.to_owned(),
+                at_ms: self.core.clock.now_ms(),
+            };
+            let finish = move |_| Ok::<_, OperationError>((write, ()));
+            match self.core.ledger.change_policy(base, false, finish).await {
+                Ok(done) => return self.after_write(base.version, &done?.0).await,
+                Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
+                    self.core.policy.refresh().await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            attempts.again().await?;
+        }
     }
 
     /// Changes a list of a tenant against the version at which it was read, with retries when that has changed
@@ -211,6 +258,10 @@ impl Items {
         };
         OperationError::Invalid(errors.into_iter().map(inner).collect())
     }
+}
+
+fn no_such_tenant(tenant: &TenantId) -> OperationError {
+    OperationError::NotFound(format!("there is no tenant {tenant}"))
 }
 
 fn fields_of(body: &[u8]) -> Answer<Map<String, Value>> {

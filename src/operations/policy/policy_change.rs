@@ -201,6 +201,11 @@ impl PolicyVerbs {
             tracing::error!(%tenant, why, "a change of policy skipped a tenant that cannot be resolved");
             self.core.metrics.alarm(Alarm::Policy);
         }
+        self.after_write(base, written).await
+    }
+
+    /// Applies what this instance has written of the policy.
+    pub(super) async fn after_write(&self, base: u64, written: &PolicyWritten) -> Answer<()> {
         let mut kinds = BTreeSet::new();
         for object in &written.objects {
             kinds.insert(object.kind);

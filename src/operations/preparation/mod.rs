@@ -35,6 +35,7 @@ use crate::operations::requests::{ReserveRequest, Work};
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const USAGE: &str = "usage";
 pub(super) const EVENT: &str = "event";
+pub(super) const CORRECTION: &str = "correction";
 
 /// A prepared request: costed, with its id and everything that does not change between tries.
 pub(super) struct Prepared {
@@ -104,7 +105,10 @@ impl Preparation {
         request: &ReserveRequest,
         call: &str,
     ) -> Answer<Prepared> {
-        refuse_archived(entry)?;
+        // What was used before a tenant was archived is corrected all the same.
+        if call != CORRECTION {
+            refuse_archived(entry)?;
+        }
         let policy = self.core.policy.current();
         // Only a hold is an estimate: usage says what was used.
         let estimating =
@@ -279,12 +283,12 @@ pub(super) fn refuse_archived(entry: &TenantEntry) -> Answer<()> {
 }
 
 /// Whether the gate alone keeps it, because none of its meters is booked. A call has meters of one kind only, and an
-/// event only such as are booked.
+/// event or a correction only such as are booked.
 fn are_light(lines: &[Line], work: &Work, call: &str) -> Answer<bool> {
     let Some(at) = lines.iter().position(|line| !line.meter.booked) else { return Ok(false) };
     let meter = lines.get(at).map_or("", |line| line.meter.id.as_str());
     let message = match lines.iter().all(|line| !line.meter.booked) {
-        true if call != EVENT => return Ok(true),
+        true if call == RESERVE || call == USAGE => return Ok(true),
         true => {
             format!("the meter {meter} is not booked: reserve it, use it or check it, but send no events")
         }
@@ -324,6 +328,7 @@ pub(super) fn usage_record(
             last_sequence: event.sequence,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         },
         units: granted.iter().map(|units| LineUnits::new(Units::ZERO, *units)).collect(),
         body: body.clone(),

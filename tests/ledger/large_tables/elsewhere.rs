@@ -32,6 +32,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "claim_quota_change",
             "want_lowered",
             "note_plan_change",
+            "book_closed_adjustment",
             "ending_grants",
             "repeats_ended",
             "request_upgrade",

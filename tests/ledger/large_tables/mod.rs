@@ -21,7 +21,7 @@ use tollgate::domain::webhook::{DeliveryState, WebhookId};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AdjustmentFilter, AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter,
-    EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter,
+    EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, QuotaPeriod,
     ReconciliationFilter, ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery,
     UpgradeFilter, UsageQuery, ViolationFilter,
 };
@@ -97,13 +97,13 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     assert_eq!(told.counters, [units(0)]);
     let of_ben = RestoreAsk { open_of: Some(vec![user("ben")]), ..of_anna };
     assert_eq!(plans.of("read_tenant", ledger.read_tenant(partition(&acme), &acme, &of_ben)).await.open, []);
-    let period = (PERIOD_START_MS, PERIOD_END_MS);
-    plans
-        .of(
-            "open_quota_period",
-            ledger.open_quota_period(&acme, &meter("ocr.page"), decimals, period, including(1)),
-        )
-        .await;
+    let period = QuotaPeriod {
+        decimals,
+        period_ms: (PERIOD_START_MS, PERIOD_END_MS),
+        terms: including(1),
+        tenant_version: 1,
+    };
+    plans.of("open_quota_period", ledger.open_quota_period(&acme, &meter("ocr.page"), &period)).await;
     let kinds = [user("anna").kind];
     plans.of("active_subjects", ledger.active_subjects(&acme, &kinds, HOUR_MS, 0, 64)).await;
     plans.of("claim_drifts", ledger.claim_drifts(10, std::time::Duration::from_secs(1))).await;
@@ -115,7 +115,7 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
     plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
-    plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), 50)).await;
+    plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), None, 50)).await;
     plans.of("voided_grants", ledger.voided_grants(Some(&acme), 50)).await;
     plans.of("ending_periods", ledger.ending_periods(HOUR_MS, HOUR_MS + DAY_MS, None, 100)).await;
 }
@@ -185,6 +185,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let none = IdempotencyKey::parse("none").unwrap();
     plans.of("adjustment", ledger.adjustment(AdjustmentId::of(&acme, &none))).await;
     plans.of("is_operation", ledger.is_operation(&acme, Uuid::nil())).await;
+    assert!(!plans.of("is_correction_known", ledger.is_correction_known(Uuid::nil())).await);
     let of_acme = AdjustmentFilter { tenant: Some(acme.clone()), ..AdjustmentFilter::default() };
     for filter in [AdjustmentFilter::default(), of_acme] {
         plans.of("list_adjustments", ledger.list_adjustments(&filter, None, 50)).await;
@@ -207,7 +208,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
 async fn policy(ledger: &Ledger, plans: &mut Plans) {
     let (acme, other) = (tenant("acme"), tenant("tenant-77"));
     assert!(plans.of("read_tenant_definition", ledger.read_tenant_definition(&other)).await.is_some());
-    assert_eq!(plans.of("read_tenants", ledger.read_tenants(vec![other, acme.clone()])).await.len(), 1);
+    assert_eq!(plans.of("read_tenants", ledger.read_tenants(vec![other, acme.clone()])).await.len(), 2);
     plans.of("read_policy", ledger.read_policy()).await;
     plans.of("policy_version", ledger.policy_version()).await;
     plans.of("policy_versions", ledger.policy_versions()).await;

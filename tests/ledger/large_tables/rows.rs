@@ -43,8 +43,9 @@ pub fn fill(of: Partition) -> String {
         format!(
             "INSERT INTO tenants (id, partition, version, definition, created_at) \
              SELECT 'tenant-' || i, {partition}, 1, '{{}}', now() - i * interval '1 s' \
-             FROM generate_series(1, 100000) i"
+             FROM generate_series(0, 100000) i"
         ),
+        "UPDATE tenants SET id = 'acme' WHERE id = 'tenant-0'".into(),
         format!(
             "INSERT INTO usage_hourly (tenant, meter, hour_at, operation, subject, consumed, count, excess, late) \
              SELECT 'acme', 'ocr.page', to_timestamp({hour}) - (i / 400) * interval '1 hour', 'ocr.submit', i % 400, 1, 1, 0, 0 \

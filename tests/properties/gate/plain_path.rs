@@ -11,7 +11,8 @@ use std::sync::Arc;
 use proptest::test_runner::{Config, TestRunner};
 use redis::{ConnectionLike, Value};
 use tollgate::domain::amount::Amount;
-use tollgate::domain::ids::{Epoch, MeterId, TenantId};
+use tollgate::domain::holds::NewCounter;
+use tollgate::domain::ids::{Epoch, MeterId, Subject, TenantId};
 use tollgate::gate::scripts::Script;
 use tollgate::gate::status::Status;
 use tollgate::gate::{
@@ -225,18 +226,19 @@ impl Twins {
                 drop(world.gate.extend(&ExtendCall { id, bound: None, ttl_ms: *ttl_ms, now_ms: now }).await);
             }
             Step::Sweep => drop(world.gate.expire(world.partition, now, 100).await),
-            Step::Warm { ask_ms, told } => {
-                let last = WarmState { ask_until_ms: now_ms + ask_ms, ..state_of(case, now_ms, 0, *told) };
-                let as_of = world.gate.highest_known(world.partition);
-                let page = RestorePage { now_ms: now, as_of, ..world.page(&[], Some(last)) };
-                drop(world.gate.restore_page(&page).await);
+            Step::Warm { ask_ms, told, new } => self.warm(case, now_ms, *ask_ms, *told, *new).await,
+            Step::WarmAgain { told, new } => {
+                drop(world.gate.suspend(world.partition, world.epoch(), &world.tenant, None, now).await);
+                self.warm(case, now_ms, 0, *told, *new).await;
             }
-            Step::TellSubject { number } => {
-                let subject = world.hash(&user(SUBJECTS[usize::from(*number)]));
+            Step::TellSubject { number, new } => {
+                let named = user(SUBJECTS[usize::from(*number)]);
+                let subject = world.hash(&named);
                 let as_of = world.gate.highest_known(world.partition);
                 let state = WarmState {
                     as_of,
                     needed_until_ms: now_ms + case.window_ms,
+                    new_counters: new_counters(case, now_ms, number + 1, *new, Some(&named)),
                     ..state_of(case, now_ms, number + 1, u16::MAX)
                 };
                 drop(
@@ -256,6 +258,21 @@ impl Twins {
             Step::Pass { .. } => {}
         }
         None
+    }
+}
+
+impl Twins {
+    /// Restores the tenant's hash.
+    async fn warm(&self, case: &Case, now_ms: i64, ask_ms: i64, told: u16, new: u16) {
+        let world = &self.world;
+        let last = WarmState {
+            ask_until_ms: now_ms + ask_ms,
+            new_counters: new_counters(case, now_ms, 0, new, None),
+            ..state_of(case, now_ms, 0, told)
+        };
+        let as_of = world.gate.highest_known(world.partition);
+        let page = RestorePage { now_ms: Some(now_ms), as_of, ..world.page(&[], Some(last)) };
+        drop(world.gate.restore_page(&page).await);
     }
 }
 
@@ -324,6 +341,20 @@ fn state_of(case: &Case, now_ms: i64, scope: u8, told: u16) -> WarmState {
     WarmState { counters: counters.collect(), capacities: capacities.collect(), ..WarmState::default() }
 }
 
+/// The counters of the mask, as created inside their window.
+fn new_counters(case: &Case, now_ms: i64, scope: u8, new: u16, subject: Option<&Subject>) -> Vec<NewCounter> {
+    let told = (0..).zip(&case.counters).filter(|(_, planned)| planned.is_told_with(scope));
+    let of_mask = told.filter(|(number, _)| new >> number & 1 == 1);
+    let counter = |(number, _): (u8, _)| NewCounter {
+        subject: subject.cloned(),
+        field: field(&name_of(number)),
+        meter: MeterId::parse(METERS[usize::from(number) % METERS.len()]).unwrap(),
+        operations: None,
+        window_ms: case.window_at(now_ms),
+    };
+    of_mask.map(counter).collect()
+}
+
 async fn play(servers: &[Arc<Server>; 3], case: &Case) -> Answers {
     let [packing, plain, general] = servers;
     for server in servers {
@@ -335,7 +366,7 @@ async fn play(servers: &[Arc<Server>; 3], case: &Case) -> Answers {
     let twins = [Twin::new(plain, true), Twin::new(general, false)];
     let mut twins = Twins { twins, world, monitor, scripts, answers: Answers::new() };
     let (mut now_ms, mut latest) = (START_MS, 0);
-    let first = (Step::Warm { ask_ms: 0, told: u16::MAX }, false);
+    let first = (Step::Warm { ask_ms: 0, told: u16::MAX, new: case.new }, false);
     for (step, is_late) in std::iter::once(&first).chain(&case.steps) {
         if let Step::Pass { ms } = step {
             now_ms += ms;

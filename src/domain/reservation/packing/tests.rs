@@ -31,6 +31,7 @@ fn record() -> Record {
             last_sequence: 12,
             start_after_ms: 0,
             unmoved: 0,
+            correction: None,
         },
         units: vec![
             LineUnits {
@@ -89,6 +90,17 @@ fn a_record_of_work_that_waits_says_for_how_long_behind_its_lines() {
     assert_eq!(waiting.len(), at_once.len() + 8);
     assert_eq!(waiting[48 + 24 * 2..][..8], 90_000_i64.to_le_bytes());
     assert_eq!(Record::decode(&waiting), Ok(record));
+}
+
+#[test]
+fn a_record_of_a_correction_says_which_way_it_goes() {
+    let mut record = record();
+    for (correction, flags) in [(Correction::More, 32), (Correction::Less, 96)] {
+        let other = record.encode()[3] & !96;
+        record.head.correction = Some(correction);
+        assert_eq!(record.encode()[3], other | flags);
+        assert_eq!(Record::decode(&record.encode()).as_ref(), Ok(&record));
+    }
 }
 
 #[test]

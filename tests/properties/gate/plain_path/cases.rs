@@ -49,6 +49,8 @@ pub(super) struct Case {
     pub(super) counters: Vec<Planned>,
     /// How many subjects calls name.
     pub(super) subject_count: u8,
+    /// Which counters were created inside the window in which the world begins.
+    pub(super) new: u16,
     /// What happens, and whether it comes too late.
     pub(super) steps: Vec<(Step, bool)>,
 }
@@ -90,9 +92,16 @@ pub(super) enum Step {
     Warm {
         ask_ms: i64,
         told: u16,
+        new: u16,
+    },
+    /// The tenant's hash waits, and is restored at once.
+    WarmAgain {
+        told: u16,
+        new: u16,
     },
     TellSubject {
         number: u8,
+        new: u16,
     },
     Suspend {
         number: Option<u8>,
@@ -210,6 +219,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
             is_bound,
         },
     );
+    let told = (prop_oneof![Just(0), Just(2_000_i64)], any::<u16>(), new());
     let one = prop_oneof![
         36 => reserve,
         30 => consume,
@@ -218,12 +228,18 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
         8 => Just(Step::Sweep),
         18 => (-20..400_i64).prop_map(|ms| Step::Pass { ms }),
         8 => (500..4_000_i64).prop_map(|ms| Step::Pass { ms }),
-        4 => (prop_oneof![Just(0), Just(2_000_i64)], any::<u16>()).prop_map(|(ask_ms, told)| Step::Warm { ask_ms, told }),
-        3 => (0..2_u8).prop_map(|number| Step::TellSubject { number }),
+        4 => told.prop_map(|(ask_ms, told, new)| Step::Warm { ask_ms, told, new }),
+        4 => (any::<u16>(), any::<u16>()).prop_map(|(told, new)| Step::WarmAgain { told, new }),
+        3 => (0..2_u8, new()).prop_map(|(number, new)| Step::TellSubject { number, new }),
         1 => option::of(0..2_u8).prop_map(|number| Step::Suspend { number }),
         1 => Just(Step::NewEpoch),
     ];
     vec((one, proptest::bool::weighted(0.02)), 20..60)
+}
+
+/// Which counters a restore tells as created inside their window.
+fn new() -> impl Strategy<Value = u16> {
+    prop_oneof![2 => Just(0), 1 => any::<u16>()]
 }
 
 /// A world, and what happens in it.
@@ -235,8 +251,9 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let excess = prop_oneof![6 => Just(OnExcess::Record), 1 => Just(OnExcess::Cap), 2 => Just(OnExcess::Reject)];
             let late = prop_oneof![Just(OnLate::Charge), Just(OnLate::Reject)];
             let rules = vec((0..2_u8, excess, late, 1..30_u32), line_count);
-            (rules, counters(line_count, subject_count), steps()).prop_map(move |(rules, counters, steps)| Case {
-                is_by_redis_clock, is_former, window_ms, rules, counters, subject_count, steps,
+            let all = (rules, counters(line_count, subject_count), new(), steps());
+            all.prop_map(move |(rules, counters, new, steps)| Case {
+                is_by_redis_clock, is_former, window_ms, rules, counters, subject_count, new, steps,
             })
         },
     )

@@ -1,0 +1,2 @@
+-- What plans have raised quotas to is in quota_changes: no released version writes this table.
+DROP TABLE raised_quotas;

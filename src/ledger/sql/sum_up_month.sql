@@ -1,0 +1,1 @@
+SELECT sum_up_month($1, $2)

@@ -1,0 +1,83 @@
+//! Adjustments of usage: of an open period the gate is corrected, of a closed one the ledger.
+
+use super::{Adjustments, meter_of};
+use crate::domain::adjustment::{AdjustmentId, AdjustmentTerms};
+use crate::domain::period::WindowKind;
+use crate::ledger::{CorrectedPeriod, StoredAdjustment, Unbookable};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
+
+/// A period that closes within this time takes no correction at the gate any more: the ledger books it once it is
+/// closed.
+const CLOSES_WITHIN_MS: i64 = 60_000;
+
+impl Adjustments {
+    /// The period that an adjustment corrects, and the operation by which the gate does.
+    pub(super) fn corrected(
+        &self,
+        entry: &TenantEntry,
+        id: AdjustmentId,
+        terms: &AdjustmentTerms,
+    ) -> Answer<CorrectedPeriod> {
+        let at = |kind| entry.calendars.window(kind, terms.happened_at_ms);
+        Ok(CorrectedPeriod {
+            period: at(WindowKind::Period),
+            hour_start_ms: at(WindowKind::Hour).start_ms,
+            gate_now_ms: self.core.gate_now_ms(),
+            operation: self.calls.correction_of(id, &terms.tenant)?.uuid(),
+        })
+    }
+
+    /// Has the gate correct an open period, or the ledger, where the period was closed meanwhile. Returns whether it is
+    /// booked.
+    pub(super) async fn correct(&self, stored: &StoredAdjustment) -> Answer<bool> {
+        let (terms, now_ms) = (&stored.terms, self.core.clock.now_ms());
+        let entry = self.core.policy.tenant(&terms.tenant).await?;
+        let corrected = self.corrected(&entry, stored.id, terms)?;
+        let closed_at_ms = corrected.period.end_ms.saturating_add(self.core.ledger.close_grace_ms());
+        let done = if corrected.gate_now_ms >= closed_at_ms {
+            self.core.progress.settled_epoch(entry.partition).await?;
+            let booked = self.core.ledger.book_closed_adjustment(stored.id, corrected, now_ms).await?;
+            booked.map_err(|why| unbookable(&why))
+        } else if corrected.gate_now_ms >= closed_at_ms.saturating_sub(CLOSES_WITHIN_MS) {
+            Ok(false)
+        } else {
+            self.calls.correct(stored.id, terms, meter_of(terms)?).await.map(|()| true)
+        };
+        match done {
+            Ok(true) if corrected.gate_now_ms < closed_at_ms => {
+                self.core.ledger.note_adjusted(stored.id, Some(terms.amount), now_ms).await?;
+            }
+            // What cannot be taken back now never can, unless another run has had it done.
+            Err(OperationError::Invalid(_)) => {
+                let last_id = self.core.gate.partition_facts(entry.partition).await?.last_id;
+                self.core.progress.catch_up(entry.partition, last_id.unwrap_or_default()).await?;
+                if !self.core.ledger.is_correction_known(corrected.operation).await? {
+                    self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
+                }
+            }
+            _ => {}
+        }
+        done
+    }
+}
+
+/// Why an adjustment cannot be booked, for who posted it.
+pub(super) fn unbookable(why: &Unbookable) -> OperationError {
+    match why {
+        Unbookable::NotUsedThen(used) => OperationError::field(
+            "/amount",
+            format!(
+                "takes back more than the {used} that were used in that hour: date the rest when it was used"
+            ),
+        ),
+        Unbookable::OfEndedGrant => OperationError::field(
+            "/amount",
+            "takes back use of a period in which a grant has ended: post it once the period is closed",
+        ),
+        Unbookable::BelowZero(used) => OperationError::field(
+            "/amount",
+            format!("takes back more than the {used} that were used in that period"),
+        ),
+    }
+}
