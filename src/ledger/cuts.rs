@@ -248,6 +248,10 @@ impl Ledger {
                     let cancelled = BurntGrant::unbegun(&found, now_ms, true);
                     grant_sales::end_one(connection, cancelled).await?;
                 }
+                // The cut at its date is of another period: it must not stand for the one that the void asks for.
+                diesel::delete(due_cuts::table.find((&found.tenant, id.uuid(), true)))
+                    .execute(connection)
+                    .await?;
                 capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
                 let detail = json!({ "tenant": found.tenant, "meter": found.meter });
                 audit::note(connection, &actor, "void", &format!("grant {id}"), detail).await?;
