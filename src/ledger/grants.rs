@@ -371,6 +371,7 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
         .filter(grants::tenant.eq(&new.terms.tenant))
         .filter(grants::meter.eq(&new.terms.meter))
         .filter(grants::expires_at.gt(start))
+        .filter(grants::settled_at.is_null())
         .filter(grants::repeats.is_null())
         .select(diesel::dsl::sum(grants::amount))
         .get_result(connection)
