@@ -306,14 +306,23 @@ impl Ledger {
             carried_returns::table
                 .filter(carried_returns::tenant.eq(tenant))
                 .filter(carried_returns::meter.eq(meter))
-                .select(carried_returns::line)
-                .limit(1)
+                .select(carried_returns::period_start)
+                .distinct()
         };
-        let returned: Option<i16> = self.first(returned).await?;
-        if returned.is_some() {
-            while self.book_carried_returns(partition, now_ms).await? > 0 {}
+        let starts: Vec<Milliseconds> = self.load(returned).await?;
+        if starts.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let key = |start: Milliseconds| (tenant.clone(), meter.clone(), start.0);
+        let periods: Vec<PeriodKey> = starts.into_iter().map(key).collect();
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                cursors::lock(connection, &[partition]).await?;
+                book_in(connection, partition, &periods, now_ms).await
+            }
+            .boxed()
+        })
+        .await
     }
 }
 
