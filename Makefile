@@ -53,7 +53,7 @@ year: setup ## Simulate a year of a million operations, with and without disturb
 	TOLLGATE_YEAR_OPERATIONS=$(YEAR) $(CARGO) test --locked --release --test suite -- --nocapture properties::year
 
 bill: setup ## Compare a supplier's bill of a million rows with the books (BILL="1000000")
-	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --test suite -- --nocapture http::supplier_bills::in_a_large_bill
+	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --test suite -- --nocapture http::supplier_bills::large
 
 flood: setup ## Make up five million anonymous subjects and a million named ones (FLOOD="5000000")
 	TOLLGATE_FLOOD_SUBJECTS=$(FLOOD) $(CARGO) test --locked --release --test suite -- --nocapture http::flood

@@ -307,7 +307,7 @@ async fn while_the_gate_is_away_it_is_approved_and_the_job_carries_it_out_once()
 }
 
 /// Runs the job until nothing is left to be carried out.
-async fn follow(app: &TestApp) {
+pub async fn follow(app: &TestApp) {
     wait_for("the adjustment is booked", Duration::from_secs(20), async || {
         app.app().operations.adjustments.follow().await.ok()?;
         rows(&app.database, "SELECT id FROM adjustments WHERE state = 'approved'")

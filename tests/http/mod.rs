@@ -14,7 +14,7 @@ mod checks;
 mod checks_together;
 mod concurrency;
 mod connections;
-mod corrections;
+pub mod corrections;
 mod counters;
 mod decision_log;
 mod decisions;

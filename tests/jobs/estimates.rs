@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 
+use crate::http::corrections::follow;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -206,6 +207,22 @@ async fn finished_work_is_learned_once_however_often_and_by_how_many_it_is_learn
     let rest =
         app.get(&format!("{ESTIMATES}?limit=1&cursor={}", list["next_cursor"].as_str().unwrap())).await;
     assert_eq!(row(&rest.body["data"][0]), "\"token\" \"70\" of 5");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_finance_corrects_is_no_work_to_learn_from() {
+    let app = with_chat().await;
+    let held = app.post(RESERVATIONS, a_chat()).await.expect(201);
+    app.consume(held.text("/id"), "300").await.expect(200);
+    app.drained().await;
+    let less = json!({
+        "tenant": "acme", "meter": "token", "effect": "usage", "amount": "-250", "happened_at": "2026-03-01T12:00:00Z",
+        "reason": "counted wrongly", "corrects": held.text("/id")
+    });
+    app.post_keyed("/v1/adjustments", "less", less).await.expect(201);
+    follow(&app).await;
+    assert_eq!(learn(&app).await, 1);
     app.finish().await;
 }
 

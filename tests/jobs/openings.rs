@@ -10,11 +10,11 @@ use tollgate::ledger::{
     DetachOptions, LedgerError, MonthOfEntries, VerifyOptions, check_archive, rebuild, verify,
 };
 
+use crate::http::corrections::follow;
 use crate::http::events::{event, send};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::services::directory;
-use crate::support::wait::wait_for;
 
 const GRACE: Duration = Duration::from_secs(3600);
 const JULY: &str = "2026-07-01T00:00:00Z";
@@ -41,12 +41,7 @@ async fn in_august_before_jobs() -> TestApp {
         "reason": "counted twice"
     });
     app.post_keyed("/v1/adjustments", "less", less).await.expect(201);
-    wait_for("the gate has corrected it", Duration::from_secs(20), async || {
-        app.app().operations.adjustments.follow().await.ok()?;
-        let booked = rows(&app.database, "SELECT count(*) FROM entries WHERE corrected").await;
-        (booked == ["1"]).then_some(())
-    })
-    .await;
+    follow(&app).await;
     // One that goes on over the edge of the months.
     app.move_clock("2026-01-31T23:59:50Z").await;
     let over = app.held(pages(9).by("ada").lasting(600)).await;

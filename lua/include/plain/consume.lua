@@ -69,16 +69,18 @@ local function plain_consume(real, now, facts)
   end
   -- After 40 bytes a header lists counters that were created inside their window. They count a record that does not
   -- name them if it was made before their restore. Those of subjects are not looked up here.
-  local listed_at, born_at = 42, unpack_from('<i8', raw, 25)
-  if #header > 40 and byte(header, 41) ~= 0 then
-    return nil
-  end
-  while listed_at <= #header do
-    local told_at, length = unpack_from('<i8I4', header, listed_at)
-    if born_at <= told_at then
+  if #header > 40 then
+    local born_at, listed_at = unpack_from('<i8', raw, 25), 42
+    if byte(header, 41) ~= 0 then
       return nil
     end
-    listed_at = listed_at + 12 + length
+    while listed_at <= #header do
+      local told_at, length = unpack_from('<i8I4', header, listed_at)
+      if born_at <= told_at then
+        return nil
+      end
+      listed_at = listed_at + 12 + length
+    end
   end
   -- check
   local writes, written = { 'HSET', state_key, unpack(places, 1, 2 * count) }, 2
