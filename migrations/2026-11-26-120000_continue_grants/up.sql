@@ -18,6 +18,30 @@ CREATE TABLE continued_grants (
 );
 CREATE UNIQUE INDEX continued_grants_of_grant ON continued_grants (tenant, grant_id, period_start);
 
+-- What returned to them there of carried holds, by the cut after which it came; zeros before the first one.
+CREATE TABLE continued_returns (
+    tenant text NOT NULL,
+    meter text NOT NULL,
+    period_start timestamptz NOT NULL,
+    grant_id uuid NOT NULL,
+    epoch bigint NOT NULL,
+    sequence bigint NOT NULL,
+    amount numeric(28, 9) NOT NULL CONSTRAINT continued_return_is_bounded CHECK (amount > 0 AND amount < 1e18),
+    PRIMARY KEY (tenant, meter, period_start, grant_id, epoch, sequence)
+);
+
+-- The same of amounts that rolled over; what returned before this step has none: it burns from the period's start on.
+CREATE TABLE rolled_returns (
+    tenant text NOT NULL,
+    meter text NOT NULL,
+    period_start timestamptz NOT NULL,
+    ends_at timestamptz NOT NULL,
+    epoch bigint NOT NULL,
+    sequence bigint NOT NULL,
+    amount numeric(28, 9) NOT NULL CONSTRAINT rolled_return_is_bounded CHECK (amount > 0 AND amount < 1e18),
+    PRIMARY KEY (tenant, meter, period_start, ends_at, epoch, sequence)
+);
+
 -- The periods in which they stand, as long as they have not ended.
 CREATE VIEW standing_grants AS
 SELECT tenant, meter, period_start, id AS grant_id, expires_at, voided_at
@@ -31,7 +55,7 @@ WHERE g.settled_at IS NULL;
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_service') THEN
-        GRANT SELECT, INSERT, UPDATE ON continued_grants TO tollgate_service;
+        GRANT SELECT, INSERT, UPDATE ON continued_grants, continued_returns, rolled_returns TO tollgate_service;
         GRANT SELECT ON standing_grants TO tollgate_service;
     END IF;
 END

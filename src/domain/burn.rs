@@ -68,8 +68,10 @@ impl Cut {
 pub struct Burnable {
     /// Its place in the burn order.
     pub place: BurnPlace,
-    /// How much; below zero what a lowered plan took where it begins, which burns nothing.
+    /// How much, with all that it has grown by; below zero what a lowered plan took where it begins: it burns nothing.
     pub amount: Decimal,
+    /// What of it came after its begin, and after which cut: it burns from the segment on that begins there.
+    pub grows: Vec<(OutboxId, Decimal)>,
     /// Whether a plan gives it, which was raised inside the period: a plan that is lowered takes it back first.
     pub is_of_plan: bool,
     /// Where it begins; none while no cut was made.
@@ -83,8 +85,55 @@ impl Burnable {
     /// that nothing depends on when that was.
     pub fn of_rolled_in(period: Window, amount: Decimal) -> Self {
         let place = BurnPlace::of_rolled_in(period);
-        Self { place, amount, is_of_plan: false, begins: Some(Cut::START), ends: None }
+        Self { place, amount, grows: Vec::new(), is_of_plan: false, begins: Some(Cut::START), ends: None }
     }
+
+    /// It as it was at a cut, which is at this place of the outbox.
+    pub fn as_of(mut self, place: OutboxId) -> Self {
+        let by_then = |cut: &Cut| cut.place <= place;
+        let (grown, later): (Vec<_>, Vec<_>) = self.grows.into_iter().partition(|(cut, _)| *cut < place);
+        self.amount -= later.into_iter().map(|(_, by)| by).sum::<Decimal>();
+        self.grows = grown;
+        self.begins = self.begins.filter(by_then);
+        self.ends = self.ends.filter(by_then);
+        self
+    }
+
+    /// What it changes, each at its place.
+    fn changes(&self) -> impl Iterator<Item = Change> + '_ {
+        let grown: Decimal = self.grows.iter().map(|(_, by)| *by).sum();
+        let takes = self.amount < Decimal::ZERO;
+        let change = move |at, kind, amount, consumed| Change { at, kind, of: self.place, amount, consumed };
+        let begins = self.begins.map(|cut| {
+            let kind = if takes { ChangeKind::Takes } else { ChangeKind::Begins };
+            change(cut.place, kind, (self.amount - grown).abs(), Some(cut.consumed))
+        });
+        let grows = self.grows.iter().map(move |(cut, by)| change(*cut, ChangeKind::Grows, *by, None));
+        let ends =
+            self.ends.map(|cut| change(cut.place, ChangeKind::Ends, Decimal::ZERO, Some(cut.consumed)));
+        begins.into_iter().chain(grows).chain(ends)
+    }
+}
+
+/// A change of what can burn.
+struct Change {
+    /// Where in the outbox.
+    at: OutboxId,
+    kind: ChangeKind,
+    of: BurnPlace,
+    amount: Decimal,
+    /// What was consumed there, where a segment ends.
+    consumed: Option<Decimal>,
+}
+
+/// Kinds of changes, in their order at one place: what a plan takes it takes of what has begun by then and not ended,
+/// and what grows came after all that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ChangeKind {
+    Begins,
+    Ends,
+    Takes,
+    Grows,
 }
 
 /// How much of each grant that has begun is burnt once this much is `consumed`: `included` from the period's start on,
@@ -121,26 +170,23 @@ pub fn free(
 }
 
 fn fold(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) -> Burning {
-    let begins = grants.iter().filter_map(|grant| Some((grant.begins?, true, grant)));
-    let ends = grants.iter().filter_map(|grant| Some((grant.ends?, false, grant)));
-    let mut changes: Vec<_> = begins.chain(ends).collect();
-    // What a plan takes at a cut it takes of what has begun by then, and has not ended.
-    let takes = |grant: &Burnable| grant.amount < Decimal::ZERO;
-    changes.sort_by_key(|(cut, begins, grant)| (cut.place, takes(grant), !begins, grant.place));
+    let mut changes: Vec<Change> = grants.iter().flat_map(Burnable::changes).collect();
+    changes.sort_by_key(|change| (change.at, change.kind, change.of));
     let mut burning = Burning::default();
     burning.of_plan.insert(included.0);
+    burning.of_plan.extend(grants.iter().filter(|grant| grant.is_of_plan).map(|grant| grant.place));
     burning.begin(included.0, included.1);
-    for (cut, begins, grant) in changes {
-        burning.advance(cut.consumed);
-        if takes(grant) {
-            burning.take(grant.place, -grant.amount);
-        } else if begins {
-            if grant.is_of_plan {
-                burning.of_plan.insert(grant.place);
+    for Change { kind, of, amount, consumed, .. } in changes {
+        if let Some(consumed) = consumed {
+            burning.advance(consumed);
+        }
+        match kind {
+            ChangeKind::Begins => burning.begin(of, amount),
+            ChangeKind::Ends => {
+                burning.active.remove(&of);
             }
-            burning.begin(grant.place, grant.amount);
-        } else {
-            burning.active.remove(&grant.place);
+            ChangeKind::Takes => burning.take(of, amount),
+            ChangeKind::Grows => burning.grow(of, amount),
         }
     }
     burning.advance(consumed);
@@ -172,6 +218,17 @@ impl Burning {
     fn begin(&mut self, place: BurnPlace, amount: Decimal) {
         self.active.insert(place, amount);
         self.burnt.insert(place, Decimal::ZERO);
+        self.burn_overage();
+    }
+
+    fn grow(&mut self, place: BurnPlace, by: Decimal) {
+        if let Some(left) = self.active.get_mut(&place) {
+            *left += by;
+            self.burn_overage();
+        }
+    }
+
+    fn burn_overage(&mut self) {
         let overage = std::mem::take(&mut self.overage);
         self.burn(overage);
     }
@@ -242,7 +299,7 @@ mod tests {
 
     fn grant(key: &str, amount: i64, begins: Option<Cut>, ends: Option<Cut>) -> Burnable {
         let place = place(key, 50, 50, GrantKind::Promotional);
-        Burnable { place, amount: amount.into(), is_of_plan: false, begins, ends }
+        Burnable { place, amount: amount.into(), grows: Vec::new(), is_of_plan: false, begins, ends }
     }
 
     /// What is burnt of the included amount, then of each grant, as whole units.
@@ -283,6 +340,30 @@ mod tests {
         assert_eq!(burnt(5, &[grant("a", 10, cut(1, 8), None)], 8), [5, 3]);
         let later = [grant("a", 10, cut(1, 20), None), grant("b", 10, cut(2, 20), cut(2, 20))];
         assert_eq!(burnt(5, &later, 20), [5, 10, 5], "the overage goes on to the next");
+    }
+
+    #[test]
+    fn what_comes_later_changes_nothing_of_the_segments_before() {
+        let at = |sequence| OutboxId { epoch: Epoch(1), sequence };
+        let whole = grant("a", 10, cut(1, 0), None);
+        let grown = Burnable { grows: vec![(at(4), 4.into()), (at(7), 2.into())], ..whole };
+        let last = Burnable {
+            place: place("last", 60, 100, GrantKind::Paid),
+            ..grant("last", 10, cut(2, 0), cut(4, 7))
+        };
+        let both = [grown.clone(), last.clone()];
+        assert_eq!(burnt(0, &both, 7), [0, 4, 3], "four were there when three of the other had burnt");
+        assert_eq!(burnt(0, &both, 9), [0, 6, 3]);
+        let as_of = |sequence| grown.clone().as_of(at(sequence));
+        assert_eq!([4, 5, 7, 8].map(|place| as_of(place).amount), [4, 8, 8, 10].map(Decimal::from));
+        assert_eq!(as_of(0).begins, None);
+        let free = |sequence| {
+            let base = (BurnPlace::of_included((0, 100)), 0.into());
+            free(base, &both.clone().map(|one| one.as_of(at(sequence))), 7.into(), 0.into())
+        };
+        assert_eq!([4, 5, 8].map(free), [0, 4, 6].map(Decimal::from));
+        let beyond = [grown, Burnable { ends: cut(4, 20), ..last }];
+        assert_eq!(burnt(0, &beyond, 20), [0, 10, 10], "what was used beyond all burns it as it comes");
     }
 
     #[test]

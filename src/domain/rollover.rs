@@ -4,6 +4,7 @@ use rust_decimal::Decimal;
 
 use super::burn::{BurnPlace, Burnable, burn};
 use super::grant::GrantId;
+use super::ids::OutboxId;
 use super::period::Window;
 
 /// What of a quota goes on to the next period, where it is unused.
@@ -35,18 +36,33 @@ pub struct RolledIn {
     pub periods_left: u8,
 }
 
-impl RolledIn {
+/// An amount that came over, and what of it has returned of carried holds since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolledAmount {
+    /// All of it.
+    pub rolled_in: RolledIn,
+    /// What has returned, and after which cut.
+    pub grows: Vec<(OutboxId, Decimal)>,
+}
+
+impl From<RolledIn> for RolledAmount {
+    fn from(rolled_in: RolledIn) -> Self {
+        Self { rolled_in, grows: Vec::new() }
+    }
+}
+
+impl RolledAmount {
     /// These amounts of a period as what can burn, in their order: they burn from the period's start on, whenever its
     /// close has booked them, so that nothing depends on when that was.
     pub fn burnables(period: Window, amounts: &[Self]) -> Vec<Burnable> {
-        let burnable = |(number, rolled): (i64, &Self)| {
-            let whole = Burnable::of_rolled_in(period, rolled.amount);
+        let burnable = |(number, Self { rolled_in, grows }): (i64, &Self)| {
+            let whole = Burnable::of_rolled_in(period, rolled_in.amount);
             let place = BurnPlace {
-                expires_at_ms: rolled.ends_at_ms.max(period.end_ms),
+                expires_at_ms: rolled_in.ends_at_ms.max(period.end_ms),
                 created_at_ms: whole.place.created_at_ms.saturating_add(number),
                 ..whole.place
             };
-            Burnable { place, ..whole }
+            Burnable { place, grows: grows.clone(), ..whole }
         };
         (0..).zip(amounts).map(burnable).collect()
     }
@@ -62,13 +78,15 @@ pub struct ClosingQuota {
     /// What may go on.
     pub terms: RolloverTerms,
     /// What came over from earlier periods; what ends first comes first.
-    pub rolled_in: Vec<RolledIn>,
+    pub rolled_in: Vec<RolledAmount>,
     /// The grants of the period, each with whether it goes on after it.
     pub grants: Vec<(Burnable, bool)>,
     /// What was consumed of all of it: without what was consumed of holds that the period before has paid for.
     pub consumed: Decimal,
     /// What is available; open holds are not.
     pub available: Decimal,
+    /// What open holds of earlier periods are set against grants: none of it is in what stands of these here.
+    pub held_before: Vec<(GrantId, Decimal)>,
 }
 
 /// What becomes of an amount's unused part when its period is closed.
@@ -95,24 +113,34 @@ pub struct Part {
     pub unused: Decimal,
     /// What of the open holds is set against it.
     pub held: Decimal,
+    /// What else of it open holds of earlier periods are set against: it may return to it.
+    pub held_before: Decimal,
+}
+
+impl Part {
+    /// What is left of it, with what may return to it.
+    pub fn left(&self) -> Decimal {
+        self.unused + self.held + self.held_before
+    }
 }
 
 impl ClosingQuota {
     /// The amounts that count at the period's end, in burn order, once open holds are set against what is unburnt.
     pub fn parts(&self) -> Vec<Part> {
         let base = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
-        let rolled = RolledIn::burnables(self.period, &self.rolled_in);
+        let rolled = RolledAmount::burnables(self.period, &self.rolled_in);
         let grants = self.grants.iter().map(|(grant, _)| grant.clone());
         let burnables: Vec<Burnable> = rolled.iter().cloned().chain(grants).collect();
         let burnt = burn((base, self.included), &burnables, self.consumed);
-        let of_rolled = rolled.iter().zip(&self.rolled_in).map(|(burnable, rolled)| {
-            let fate = match rolled.periods_left {
-                0 if self.terms.reroll => Fate::Rolls,
-                0 => Fate::Lapses,
-                _ => Fate::GoesOn(*rolled),
-            };
-            (burnable.place, burnable.amount, fate)
-        });
+        let of_rolled =
+            rolled.iter().zip(&self.rolled_in).map(|(burnable, RolledAmount { rolled_in, .. })| {
+                let fate = match rolled_in.periods_left {
+                    0 if self.terms.reroll => Fate::Rolls,
+                    0 => Fate::Lapses,
+                    _ => Fate::GoesOn(*rolled_in),
+                };
+                (burnable.place, burnable.amount, fate)
+            });
         let counts = |(grant, _): &&(Burnable, bool)| grant.ends.is_none() && grant.amount >= Decimal::ZERO;
         let counting = self.grants.iter().filter(counts);
         let of_grants = counting.map(|(grant, goes_on)| {
@@ -135,10 +163,12 @@ impl ClosingQuota {
         let part = |(grant, fate, left): (Option<GrantId>, Fate, Decimal)| {
             let set = held.min(left);
             held -= set;
+            let of_it = self.held_before.iter().filter(|(id, _)| Some(*id) == grant);
+            let held_before: Decimal = of_it.map(|(_, held)| *held).sum();
             // A grant of which nothing is left ends here.
-            let is_over = left.is_zero() && matches!(fate, Fate::GrantGoesOn(_));
+            let is_over = (left + held_before).is_zero() && matches!(fate, Fate::GrantGoesOn(_));
             let fate = if is_over { Fate::Lapses } else { fate };
-            Part { fate, grant, unused: left - set, held: set }
+            Part { fate, grant, unused: left - set, held: set, held_before }
         };
         unburnt.into_iter().map(part).collect()
     }
@@ -156,7 +186,7 @@ mod tests {
     use super::*;
     use crate::domain::burn::Cut;
     use crate::domain::grant::{GrantId, GrantKind, Priority};
-    use crate::domain::ids::{Epoch, IdempotencyKey, OutboxId, TenantId};
+    use crate::domain::ids::{Epoch, IdempotencyKey, TenantId};
 
     const PERIOD: Window = Window { start_ms: 0, end_ms: 100 };
 
@@ -175,10 +205,11 @@ mod tests {
             period: PERIOD,
             included: 50.into(),
             terms: terms(0, max_rollover),
-            rolled_in: vec![rolled(rolled_in, 0)],
+            rolled_in: vec![rolled(rolled_in, 0).into()],
             grants: Vec::new(),
             consumed: consumed.into(),
             available: (50 + rolled_in - consumed).into(),
+            held_before: Vec::new(),
         }
     }
 
@@ -222,7 +253,7 @@ mod tests {
     #[test]
     fn what_came_over_goes_on_until_its_last_period_and_with_reroll_rolls_over_again() {
         let quota = |consumed: i64, reroll| ClosingQuota {
-            rolled_in: vec![rolled(20, 0), rolled(10, 1), rolled(5, 2)],
+            rolled_in: [rolled(20, 0), rolled(10, 1), rolled(5, 2)].map(RolledAmount::from).into(),
             terms: RolloverTerms { reroll, ..terms(0, 45) },
             available: (85 - consumed).into(),
             ..closing(45, 0, consumed)
@@ -258,7 +289,14 @@ mod tests {
             id: Some(GrantId::of(&TenantId::parse("acme").unwrap(), &key)),
         };
         let at = |sequence| Cut { place: OutboxId { epoch: Epoch(1), sequence }, consumed: Decimal::ZERO };
-        Burnable { place, amount: 10.into(), is_of_plan: false, begins: Some(at(1)), ends: None }
+        Burnable {
+            place,
+            amount: 10.into(),
+            grows: Vec::new(),
+            is_of_plan: false,
+            begins: Some(at(1)),
+            ends: None,
+        }
     }
 
     #[rstest]
@@ -294,6 +332,11 @@ mod tests {
             (Fate::Lapses, 0.into()),
             "nothing is left of it"
         );
+        let grants = vec![(grant(60, 500), true)];
+        let held_before = vec![(grants[0].0.place.id.unwrap(), 3.into())];
+        let held = ClosingQuota { grants, held_before, available: 0.into(), ..closing(0, 0, 60) }.parts()[2];
+        assert_eq!((held.unused, held.held_before), (0.into(), 3.into()));
+        assert_eq!(held.fate, of(true, 54).fate, "what is held of it may return to it");
     }
 
     #[rstest]

@@ -46,6 +46,12 @@ struct Row {
     is_of_plan: bool,
     #[diesel(sql_type = Bool)]
     goes_on: bool,
+    #[diesel(sql_type = Array<BigInt>)]
+    grow_epochs: Vec<i64>,
+    #[diesel(sql_type = Array<BigInt>)]
+    grow_sequences: Vec<i64>,
+    #[diesel(sql_type = Array<Numeric>)]
+    grow_amounts: Vec<Decimal>,
     #[diesel(sql_type = Nullable<BigInt>)]
     begin_epoch: Option<i64>,
     #[diesel(sql_type = Nullable<BigInt>)]
@@ -100,6 +106,7 @@ impl Row {
         let burnable = Burnable {
             place,
             amount: self.amount,
+            grows: grows(&self.grow_epochs, &self.grow_sequences, &self.grow_amounts)?,
             is_of_plan: self.is_of_plan,
             begins: cut(self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
             ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
@@ -110,14 +117,27 @@ impl Row {
     }
 }
 
+/// What returned of carried holds, each part with the cut after which it came.
+pub(super) fn grows(
+    epochs: &[i64],
+    sequences: &[i64],
+    amounts: &[Decimal],
+) -> Result<Vec<(OutboxId, Decimal)>, LedgerError> {
+    let cuts = epochs.iter().zip(sequences).zip(amounts);
+    cuts.map(|((epoch, sequence), by)| Ok((place(*epoch, *sequence)?, *by))).collect()
+}
+
+fn place(epoch: i64, sequence: i64) -> Result<OutboxId, LedgerError> {
+    Ok(OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? })
+}
+
 fn cut(
     epoch: Option<i64>,
     sequence: Option<i64>,
     consumed: Option<Decimal>,
 ) -> Result<Option<Cut>, LedgerError> {
     let (Some(epoch), Some(sequence), Some(consumed)) = (epoch, sequence, consumed) else { return Ok(None) };
-    let place = OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? };
-    Ok(Some(Cut { place, consumed }))
+    Ok(Some(Cut { place: place(epoch, sequence)?, consumed }))
 }
 
 /// The place of a grant in the burn order of a period: what a period gets of a recurring one ends with it.

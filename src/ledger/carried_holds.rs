@@ -351,7 +351,8 @@ async fn book(
     if notes.is_empty() {
         return Ok(0);
     }
-    let origins = origins(connection, &notes).await?;
+    let keys: BTreeSet<PeriodKey> = notes.iter().map(Note::key).collect();
+    let origins = origins(connection, &keys).await?;
     let tenants: BTreeSet<_> = notes.iter().map(|note| note.tenant.clone()).collect();
     capacities::lock_tenants(connection, tenants.iter()).await?;
     let mut parts = held_parts::read(connection, origins.values().filter_map(Origin::closed)).await?;
@@ -392,12 +393,11 @@ pub(crate) fn changed_capacities(posting: &Posting) -> impl Iterator<Item = (&Te
     posting.lines.iter().filter(changes).map(|line| (&posting.tenant, &line.meter))
 }
 
-/// Where the holds of these notes came from, by the period in which they stand.
+/// Where the holds came from that stand in these periods.
 async fn origins(
     connection: &mut AsyncPgConnection,
-    notes: &[Note],
+    keys: &BTreeSet<PeriodKey>,
 ) -> Result<HashMap<PeriodKey, Origin>, LedgerError> {
-    let keys: BTreeSet<PeriodKey> = notes.iter().map(Note::key).collect();
     let find = sql_query(include_str!("sql/carried_origins.sql"))
         .bind::<Array<Text>, _>(keys.iter().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(keys.iter().map(|(_, meter, _)| meter).collect::<Vec<_>>())
@@ -405,6 +405,26 @@ async fn origins(
     let rows: Vec<Origin> = find.load(connection).await?;
     let key = |origin: &Origin| (origin.tenant.clone(), origin.meter.clone(), origin.next_start.0);
     Ok(rows.into_iter().map(|origin| (key(&origin), origin)).collect())
+}
+
+/// What the holds are set against that were carried into these periods and of which so much is still open, in burn
+/// order. All that has returned of them is booked.
+pub(super) async fn still_set(
+    connection: &mut AsyncPgConnection,
+    open: &HashMap<PeriodKey, Decimal>,
+) -> Result<HashMap<PeriodKey, Vec<HeldPart>>, LedgerError> {
+    if open.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let origins = origins(connection, &open.keys().cloned().collect()).await?;
+    let mut parts = held_parts::read(connection, origins.values().filter_map(Origin::closed)).await?;
+    let still = |(key, origin): (PeriodKey, Origin)| {
+        let parts = origin.closed().and_then(|closed| parts.remove(&closed)).unwrap_or_default();
+        let open = open.get(&key).copied().unwrap_or_default();
+        let still = origin.held(parts).still_set(open);
+        (key, still)
+    };
+    Ok(origins.into_iter().map(still).collect())
 }
 
 /// Notes how much has returned.

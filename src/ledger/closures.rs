@@ -13,8 +13,8 @@ use rust_decimal::Decimal;
 use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::functions::interval;
-use super::grant_sales::{self, BurntGrant, PriceLeft};
-use super::held_parts::CarriedLeft;
+use super::grant_sales::{self, BurntGrant};
+use super::held_parts::{CarriedLeft, HeldPart};
 use super::quotas::{PeriodKey, QuotaPeriod};
 use super::rollovers::{self, Candidate, Left};
 use super::{
@@ -27,7 +27,7 @@ use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::close::{carry_holds, go_on, repay_overage, settle, settle_overage};
 use crate::domain::period::Window;
-use crate::domain::rollover::{Fate, Part, RolloverTerms};
+use crate::domain::rollover::{Part, RolloverTerms};
 use crate::domain::uuid_id;
 
 /// A period of a tenant's meter that has ended.
@@ -112,6 +112,8 @@ struct Standing {
     #[diesel(sql_type = Numeric)]
     reserved: Decimal,
     #[diesel(sql_type = Numeric)]
+    reserved_of_carried: Decimal,
+    #[diesel(sql_type = Numeric)]
     consumed: Decimal,
     #[diesel(sql_type = Numeric)]
     rolled_in: Decimal,
@@ -134,7 +136,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn candidate(&self, periods: &[ClosingPeriod]) -> Candidate {
+    fn candidate(&self, periods: &[ClosingPeriod], older: Vec<HeldPart>) -> Candidate {
         let (tenant, meter, _) = self.ended.key();
         let is_it = |one: &&ClosingPeriod| one.ended.tenant == tenant && one.ended.meter == meter;
         let asked = periods.iter().find(is_it);
@@ -152,6 +154,7 @@ impl Standing {
             has_holds: self.has_holds(),
             keeps: self.keeps,
             preserved: if self.preserve_overage { self.overage() } else { Decimal::ZERO },
+            older,
         }
     }
 
@@ -279,7 +282,9 @@ async fn close(
     closing: Closing,
     closed_at_ms: impl Fn(&EndedPeriod) -> i64,
 ) -> Result<(), LedgerError> {
-    let candidates = ready.iter().map(|row| row.candidate(periods)).collect();
+    let mut older = held_before(connection, &ready).await?;
+    let mut older_of = |row: &Standing| older.remove(&row.ended.key()).unwrap_or_default();
+    let candidates = ready.iter().map(|row| row.candidate(periods, older_of(row))).collect();
     let mut left = rollovers::prepare(connection, partition, candidates, closing.now_ms).await?;
     let burnt = burnt_sales(connection, periods, &ready, &left, &closed_at_ms).await?;
     let closed = |row: Standing| {
@@ -297,8 +302,16 @@ async fn close(
     grant_sales::burn(connection, partition, &burnt).await
 }
 
-/// The sold grants in the books of these periods, each with what has burnt of it. What open holds take of one that ends
-/// with its period counts as burnt: it was promised before the grant ended. Of one that goes on it may return.
+/// What those of their open holds are set against that had come into these periods.
+async fn held_before(
+    connection: &mut AsyncPgConnection,
+    ready: &[Standing],
+) -> Result<HashMap<PeriodKey, Vec<HeldPart>>, LedgerError> {
+    let open = ready.iter().map(|row| (row.ended.key(), row.reserved_of_carried));
+    carried_holds::still_set(connection, &open.filter(|(_, open)| *open > Decimal::ZERO).collect()).await
+}
+
+/// The sold grants in the books of these periods, each with what has burnt of it.
 async fn burnt_sales(
     connection: &mut AsyncPgConnection,
     periods: &[ClosingPeriod],
@@ -312,7 +325,8 @@ async fn burnt_sales(
         let key = row.ended.key();
         sold.contains_key(&key) && !left.contains_key(&key)
     };
-    let candidates: Vec<_> = ready.iter().filter(is_folded).map(|row| row.candidate(periods)).collect();
+    let folded = ready.iter().filter(is_folded);
+    let candidates: Vec<_> = folded.map(|row| row.candidate(periods, Vec::new())).collect();
     let folded = rollovers::closing(connection, &candidates).await?;
     let keys = candidates.iter().map(|one| (one.tenant.clone(), one.meter.clone(), one.period.start_ms));
     let mut parts: HashMap<PeriodKey, Vec<Part>> =
@@ -322,22 +336,11 @@ async fn burnt_sales(
     for closed in periods {
         let EndedPeriod { tenant, period, .. } = &closed.ended;
         let key = closed.ended.key();
-        let Some(sold) = sold.get(&key) else { continue };
-        for (id, amount) in sold {
-            let is_its = |part: &&Part| part.grant == Some(*id);
-            let Some(part) = parts.get(&key).and_then(|parts| parts.iter().find(is_its)) else { continue };
-            let (unburnt, price_left) = match part.fate {
-                Fate::GrantGoesOn(_) => (part.unused + part.held, PriceLeft::Deferred),
-                _ => (part.unused, PriceLeft::Forfeited),
-            };
-            burnt.push(BurntGrant {
-                tenant: tenant.clone(),
-                id: *id,
-                period: Some(*period),
-                burnt: unused(*amount - unburnt),
-                at_ms: closed_at_ms(&closed.ended),
-                left: price_left,
-            });
+        let (Some(sold), Some(parts)) = (sold.get(&key), parts.get(&key)) else { continue };
+        let closed_ms = closed_at_ms(&closed.ended);
+        for grant in sold {
+            let part = parts.iter().find(|part| part.grant == Some(grant.id));
+            burnt.extend(part.map(|part| grant.burnt_at_close(tenant, *period, part, closed_ms)));
         }
     }
     Ok(burnt)

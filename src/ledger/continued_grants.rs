@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use diesel::prelude::*;
-use diesel::sql_types::{Array, Numeric, Text, Timestamptz, Uuid};
+use diesel::sql_types::{Array, BigInt, Numeric, Text, Timestamptz, Uuid};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
@@ -13,10 +13,10 @@ use super::columns::Milliseconds;
 use super::grants::StoredGrant;
 use super::quotas::PeriodKey;
 use super::schema::{continued_grants, quota_periods};
-use super::{Ledger, LedgerError, instant};
+use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
 use crate::domain::grant::GrantId;
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{MeterId, OutboxId, TenantId};
 use crate::domain::period::Window;
 
 /// What of a grant goes on into the period that starts at `start_ms` (unix ms).
@@ -27,8 +27,15 @@ pub(super) struct Continuing {
     pub(super) start_ms: i64,
     pub(super) grant: GrantId,
     pub(super) amount: Decimal,
-    /// What of it was unused in the period before; the rest returned of carried holds.
-    pub(super) rolled: Decimal,
+    /// Where it returned of carried holds; none where it was unused in the period before.
+    pub(super) returned_at: Option<OutboxId>,
+}
+
+impl Continuing {
+    /// What of it was unused in the period before.
+    fn rolled(&self) -> Decimal {
+        if self.returned_at.is_some() { Decimal::ZERO } else { self.amount }
+    }
 }
 
 /// Notes what goes on, beside what is noted already.
@@ -45,7 +52,32 @@ pub(super) async fn add(
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(continuing.iter().map(|one| one.start_ms))?)
         .bind::<Array<Uuid>, _>(continuing.iter().map(|one| one.grant.uuid()).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(continuing.iter().map(|one| one.amount).collect::<Vec<_>>())
-        .bind::<Array<Numeric>, _>(continuing.iter().map(|one| one.rolled).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(continuing.iter().map(Continuing::rolled).collect::<Vec<_>>())
+        .execute(connection)
+        .await?;
+    add_returned(connection, continuing).await
+}
+
+/// Notes where those of these have returned that have.
+async fn add_returned(
+    connection: &mut AsyncPgConnection,
+    continuing: &[Continuing],
+) -> Result<(), LedgerError> {
+    let returned: Vec<_> = continuing.iter().filter_map(|one| Some((one, one.returned_at?))).collect();
+    if returned.is_empty() {
+        return Ok(());
+    }
+    let starts = instant::all_from_ms(returned.iter().map(|(one, _)| one.start_ms))?;
+    let epochs = returned.iter().map(|(_, place)| number::signed(place.epoch.0));
+    let sequences = returned.iter().map(|(_, place)| number::signed(place.sequence));
+    sql_query(include_str!("sql/add_continued_returns.sql"))
+        .bind::<Array<Text>, _>(returned.iter().map(|(one, _)| &one.tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(returned.iter().map(|(one, _)| &one.meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(starts)
+        .bind::<Array<Uuid>, _>(returned.iter().map(|(one, _)| one.grant.uuid()).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(epochs.collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(sequences.collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(returned.iter().map(|(one, _)| one.amount).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())

@@ -18,12 +18,12 @@ use super::{
     quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
-use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
+use crate::domain::burn::{BurnPlace, Burnable, burn};
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::WindowKind;
-use crate::domain::rollover::RolledIn;
+use crate::domain::rollover::RolledAmount;
 
 /// From when on (unix ms) a voided grant's end is due: at any time.
 const AT_VOID_MS: i64 = 0;
@@ -304,6 +304,11 @@ impl Ledger {
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 capacities::lock_tenant(connection, &stored.tenant).await?;
+                let stands = stored_grants::find(connection, stored.id).await?;
+                // A close has ended it meanwhile.
+                if stands.is_none_or(|stands| stands.settled_at_ms.is_some()) {
+                    return Ok(());
+                }
                 let start_ms = voided_in(connection, &stored).await?.unwrap_or(begun_ms);
                 want_end_once(connection, partition, CutOf::grant(&stored, start_ms), after).await
             }
@@ -440,19 +445,16 @@ async fn unburnt(
     let rolled_in: Option<Decimal> =
         balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
     let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
-    let mut grants: Vec<Burnable> = found.into_values().flatten().collect();
+    let grants: Vec<Burnable> = found.into_values().flatten().collect();
     let place = burnables::place_of(stored, window);
     let Some(end) = grants.iter().find(|grant| grant.place == place).and_then(|grant| grant.ends) else {
         return Ok(None);
     };
-    for grant in &mut grants {
-        let by_then = |cut: &Cut| cut.place <= end.place;
-        grant.begins = grant.begins.filter(by_then);
-        grant.ends = grant.ends.filter(by_then);
-    }
+    let mut grants: Vec<Burnable> = grants.into_iter().map(|grant| grant.as_of(end.place)).collect();
     let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
     let rolled = rolled_amounts::read(connection, &of_period).await?;
-    grants.extend(rolled.values().flat_map(|rolled| RolledIn::burnables(window, rolled)));
+    let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
+    grants.extend(rolled.map(|rolled| rolled.as_of(end.place)));
     let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), included);
     let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
     let left = Amount::from_decimal(amount.decimal() - burnt);

@@ -10,7 +10,7 @@ use std::fmt::Display;
 
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{Array, BigInt, Numeric, Text, Timestamptz, Uuid};
+use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
@@ -29,6 +29,7 @@ use crate::domain::movements::Movement;
 use crate::domain::movements::money::{forfeit, recognise, refund, sell as sold};
 use crate::domain::period::{OPENED_AHEAD_MS, Window};
 use crate::domain::rating::Deferral;
+use crate::domain::rollover::{Fate, Part};
 
 /// The step of a grant's operation that books its sale: behind all that move its units.
 const SALE_STEP: u32 = 100;
@@ -342,13 +343,46 @@ struct Standing {
     id: uuid::Uuid,
     #[diesel(sql_type = Numeric)]
     amount: Decimal,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    voided_at: Option<Milliseconds>,
 }
 
-/// The sold grants in the books of these periods of which something is deferred, each with its amount.
+/// A sold grant of which something is deferred.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SoldGrant {
+    pub(super) id: GrantId,
+    pub(super) amount: Decimal,
+    /// When it was voided (unix ms), where it was to go on.
+    pub(super) voided_at_ms: Option<i64>,
+}
+
+impl SoldGrant {
+    /// It once a period is closed in whose books it is. What open holds take of one that ends with its period counts as
+    /// burnt: it was promised before the grant ended. Of one that goes on it may return. The price of one that was
+    /// voided before the close is given back as of then.
+    pub(super) fn burnt_at_close(
+        &self,
+        tenant: &TenantId,
+        period: Window,
+        part: &Part,
+        closed_ms: i64,
+    ) -> BurntGrant {
+        let voided_ms = self.voided_at_ms.filter(|at_ms| *at_ms < closed_ms);
+        let (unburnt, left, at_ms) = match (part.fate, voided_ms) {
+            (Fate::GrantGoesOn(_), _) => (part.left(), PriceLeft::Deferred, closed_ms),
+            (_, Some(voided_ms)) => (part.unused, PriceLeft::GivenBack, voided_ms),
+            (_, None) => (part.unused, PriceLeft::Forfeited, closed_ms),
+        };
+        let burnt = Amount::from_decimal(self.amount - unburnt).unwrap_or(Amount::ZERO);
+        BurntGrant { tenant: tenant.clone(), id: self.id, period: Some(period), burnt, at_ms, left }
+    }
+}
+
+/// The sold grants in the books of these periods of which something is deferred.
 pub(super) async fn standing_in(
     connection: &mut AsyncPgConnection,
     periods: &[PeriodKey],
-) -> Result<HashMap<PeriodKey, Vec<(GrantId, Decimal)>>, LedgerError> {
+) -> Result<HashMap<PeriodKey, Vec<SoldGrant>>, LedgerError> {
     let rows: Vec<Standing> = sql_query(include_str!("sql/sold_grants_of_periods.sql"))
         .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| meter).collect::<Vec<_>>())
@@ -358,7 +392,11 @@ pub(super) async fn standing_in(
     let mut found: HashMap<PeriodKey, Vec<_>> = HashMap::new();
     for row in rows {
         let of_period = found.entry((row.tenant, row.meter, row.period_start.0)).or_default();
-        of_period.push((GrantId::from_uuid(row.id), row.amount));
+        of_period.push(SoldGrant {
+            id: GrantId::from_uuid(row.id),
+            amount: row.amount,
+            voided_at_ms: row.voided_at.map(|at| at.0),
+        });
     }
     Ok(found)
 }

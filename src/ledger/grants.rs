@@ -16,7 +16,9 @@ use super::cuts::{self, CutOf, DueCut};
 use super::grant_sales::{self, SoldIn};
 use super::quotas::{self, Opening, QuotaPeriod};
 use super::schema::{grants, quota_periods};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number, recurring};
+use super::{
+    BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number, quota_changes, recurring,
+};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{GrantId, GrantKind, GrantPrice, GrantTerms, Priority, Recurrence};
@@ -51,7 +53,7 @@ pub struct StoredGrant {
     pub recurrence: Recurrence,
     /// The recurring grant of which it is what a later period gets.
     pub repeats: Option<GrantId>,
-    /// Whether it was made to last longer than the period in which it begins: what is left of it goes on then.
+    /// Whether it lasts longer than the period in which it has begun: what is left of it goes on then.
     pub goes_on: bool,
     /// Why, for people.
     pub reason: String,
@@ -211,9 +213,10 @@ impl Ledger {
                 if stored.period_start_ms.is_some() || stored.settled_at_ms.is_some() {
                     return Ok(false);
                 }
-                let period_start_ms = book(&ledger, connection, &stored, &period, after).await?;
+                let (start_ms, goes_on) = book(&ledger, connection, &stored, &period, after).await?;
+                let start = instant::from_ms(start_ms)?;
                 diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())))
-                    .set(grants::period_start.eq(instant::from_ms(period_start_ms)?))
+                    .set((grants::period_start.eq(start), grants::goes_on.eq(goes_on)))
                     .execute(connection)
                     .await?;
                 capacities::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await?;
@@ -318,7 +321,7 @@ async fn create(
         expires_at_ms: terms.expires_at_ms,
         recurrence: terms.recurrence,
         repeats: None,
-        goes_on: terms.recurrence == Recurrence::None && terms.expires_at_ms > new.period.period_ms.1,
+        goes_on: false,
         reason: terms.reason.clone(),
         fingerprint: terms.fingerprint(),
         created_at_ms: new.now_ms,
@@ -329,7 +332,8 @@ async fn create(
         settled_amount: None,
     };
     if new.effective_at_ms <= new.now_ms {
-        stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period, new.after).await?);
+        let (start_ms, goes_on) = book(ledger, connection, &stored, &new.period, new.after).await?;
+        stored = StoredGrant { period_start_ms: Some(start_ms), goes_on, ..stored };
     }
     insert(connection, &stored, new.period.decimals).await?;
     let partition = ledger.partition_of(&stored.tenant).await?;
@@ -382,14 +386,15 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
     Ok(all <= most)
 }
 
-/// Books a grant into its period, and wants its cuts after the place. Returns the period's start (unix ms).
+/// Books a grant into its period, and wants its cuts after the place. Returns the period's start (unix ms), and whether
+/// the grant goes on: it lasts longer than the period as that is now, and is not what a plan includes more there.
 async fn book(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     stored: &StoredGrant,
     period: &QuotaPeriod,
     after: OutboxId,
-) -> Result<i64, LedgerError> {
+) -> Result<(i64, bool), LedgerError> {
     let partition = ledger.partition_of(&stored.tenant).await?;
     let opening = Opening::of(partition, &stored.tenant, &stored.meter, period);
     let opened = quotas::open_all(connection, partition, std::slice::from_ref(&opening)).await?;
@@ -407,13 +412,16 @@ async fn book(
     let window = Window { start_ms, end_ms: end.timestamp_millis() };
     let begin = posting(stored, window, 1, stored.effective_at_ms, grant(window, stored.amount));
     journal::post_beside_outbox(connection, partition, vec![begin]).await?;
+    let goes_on = stored.recurrence == Recurrence::None
+        && stored.expires_at_ms > window.end_ms
+        && quota_changes::find(connection, &stored.tenant, stored.id).await?.is_none();
     let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after };
     let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after };
     cuts::want(connection, partition, CutOf::grant(stored, start_ms), begin).await?;
-    if stored.expires_at_ms < window.end_ms || stored.goes_on {
+    if stored.expires_at_ms < window.end_ms || goes_on {
         cuts::want(connection, partition, CutOf::grant(stored, start_ms), end).await?;
     }
-    Ok(start_ms)
+    Ok((start_ms, goes_on))
 }
 
 /// The entries say when the grant began or ended, so that the books do not depend on when they were booked.

@@ -15,7 +15,7 @@ use crate::domain::burn::{BurnPlace, Burnable, burn};
 use crate::domain::grant::{GrantId, Priority};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
-use crate::domain::rollover::RolledIn;
+use crate::domain::rollover::RolledAmount;
 
 /// How many grants of a period are folded for one answer.
 const FOLDED_MAX: i64 = 5_000;
@@ -59,8 +59,8 @@ impl Quota {
     }
 
     /// The grants of which something is left, the one that burns next first.
-    fn left(&self, grants: Vec<BookedGrant>, rolled: &[RolledIn], at_ms: i64) -> Vec<GrantLeft> {
-        let (period, mut all) = (self.period(), RolledIn::burnables(self.period(), rolled));
+    fn left(&self, grants: Vec<BookedGrant>, rolled: &[RolledAmount], at_ms: i64) -> Vec<GrantLeft> {
+        let (period, mut all) = (self.period(), RolledAmount::burnables(self.period(), rolled));
         all.extend(grants.iter().map(|grant| grant.burnable.clone()));
         let included = (BurnPlace::of_included((period.start_ms, period.end_ms)), self.included);
         let burnt = burn(included, &all, self.consumed);

@@ -33,15 +33,23 @@ pub(super) struct CarriedLeft {
     pub(super) terms: RolloverTerms,
     /// What rolled over, as it stands in the next period.
     pub(super) rolls_as: Option<RolledIn>,
+    /// What those of the holds are set against that had come into it already.
+    pub(super) older: Vec<HeldPart>,
 }
 
 impl From<Left> for CarriedLeft {
     fn from(left: Left) -> Self {
-        Self { parts: left.parts, terms: left.terms, rolls_as: Some(left.rolls_as) }
+        Self { parts: left.parts, terms: left.terms, rolls_as: Some(left.rolls_as), older: left.older }
     }
 }
 
 impl CarriedLeft {
+    /// What all of the holds are set against: the older ones are used before the others.
+    fn held(&self) -> impl Iterator<Item = HeldPart> + '_ {
+        let new = self.parts.iter().map(|part| HeldPart { held: part.held, fate: HeldFate::of(part.fate) });
+        self.older.iter().copied().chain(new).filter(|part| !part.held.is_zero())
+    }
+
     /// What of the holds is set against what rolls over.
     pub(super) fn held_of_rolling(&self) -> Decimal {
         self.parts.iter().filter(|part| part.fate == Fate::Rolls).map(|part| part.held).sum()
@@ -96,6 +104,26 @@ pub(super) struct HeldPart {
     pub(super) fate: HeldFate,
 }
 
+impl HeldPart {
+    /// The grant that it is of, if it is of one, and how much.
+    pub(super) fn of_grant(&self) -> Option<(GrantId, Decimal)> {
+        match self.fate {
+            HeldFate::Grant(id) => Some((id, self.held)),
+            _ => None,
+        }
+    }
+
+    /// It once its period is closed as well, which leaves these parts: of what went on for one more period only the
+    /// grants that go on again are still there.
+    pub(super) fn after(self, left: &[Part]) -> Self {
+        let goes_on = |id| left.iter().any(|part| part.fate == Fate::GrantGoesOn(id));
+        match self.fate {
+            HeldFate::Grant(id) if goes_on(id) => self,
+            _ => Self { fate: HeldFate::Lapses, ..self },
+        }
+    }
+}
+
 /// The carried holds of a period, and what of them has returned.
 #[derive(Debug, Clone)]
 pub(super) struct ReturningHolds {
@@ -111,8 +139,8 @@ pub(super) struct ReturningHolds {
     pub(super) rolls_as: Option<RolledIn>,
     /// What has returned by now.
     pub(super) returned: Decimal,
-    /// What is available again, and with what.
-    pub(super) kept: Vec<HeldPart>,
+    /// What is available again, with what, and where it returned.
+    pub(super) kept: Vec<(OutboxId, HeldPart)>,
     /// Where those of the grants have ended that have.
     pub(super) ended: HashMap<GrantId, OutboxId>,
 }
@@ -126,11 +154,8 @@ impl ReturningHolds {
         let owed = (self.charged - self.returned).max(zero);
         let (from, to) = (self.returned - self.charged, self.returned + amount.decimal() - self.charged);
         self.returned += amount.decimal();
-        let (mut passed, mut rolled, mut kept) = (zero, zero, zero);
-        for part in self.parts.iter().rev() {
-            let within = |returned: Decimal| (returned - passed).clamp(zero, part.held.max(zero));
-            let (was, is) = (within(from), within(to));
-            passed += part.held;
+        let (mut rolled, mut kept) = (zero, zero);
+        for (part, was, is) in self.reached(from, to) {
             let more = match part.fate {
                 HeldFate::Lapses => zero,
                 HeldFate::Grant(id) if self.ended.get(&id).is_some_and(|end| *end < place) => zero,
@@ -144,10 +169,31 @@ impl ReturningHolds {
                 rolled += part.held.min(is);
             }
             kept += more;
-            self.kept.push(HeldPart { held: more, fate: part.fate });
+            self.kept.push((place, HeldPart { held: more, fate: part.fate }));
         }
         let rolls = |unused: Amount| if unused.is_zero() { Amount::ZERO } else { positive(kept) };
         return_carried(period, amount, positive(owed), Amount::ZERO, rolls)
+    }
+
+    /// Each part, the one that burns last first, with how much of it has returned once so much of all parts has.
+    fn reached(&self, from: Decimal, to: Decimal) -> Vec<(HeldPart, Decimal, Decimal)> {
+        let mut passed = Decimal::ZERO;
+        let reached = |part: &HeldPart| {
+            let within =
+                |returned: Decimal| (returned - passed).clamp(Decimal::ZERO, part.held.max(Decimal::ZERO));
+            let (was, is) = (within(from), within(to));
+            passed += part.held;
+            (*part, was, is)
+        };
+        self.parts.iter().rev().map(reached).collect()
+    }
+
+    /// What so much as is still `open` of the holds is set against, in burn order. What has returned was set against
+    /// the parts that burn last, so what was consumed is of those that burn first.
+    pub(super) fn still_set(&self, open: Decimal) -> Vec<HeldPart> {
+        let from = self.returned - self.charged;
+        let still = |(part, was, is): (HeldPart, Decimal, Decimal)| HeldPart { held: is - was, ..part };
+        self.reached(from, from + open).into_iter().rev().map(still).collect()
     }
 
     /// What has come to amounts of the period that starts at `start_ms` (unix ms).
@@ -157,10 +203,15 @@ impl ReturningHolds {
             HeldFate::Rolls => self.rolls_as,
             HeldFate::Lapses | HeldFate::Grant(_) => None,
         };
-        let arriving = |part: &HeldPart| {
-            let rolled_in = RolledIn { amount: part.held, ..rolled_in(part)? };
-            let (tenant, meter) = (tenant.clone(), meter.clone());
-            let arriving = Arriving { tenant, meter, start_ms: *start_ms, rolled_in, rolled: Decimal::ZERO };
+        let arriving = |(place, part): &(OutboxId, HeldPart)| {
+            let arriving = Arriving {
+                tenant: tenant.clone(),
+                meter: meter.clone(),
+                start_ms: *start_ms,
+                rolled_in: RolledIn { amount: part.held, ..rolled_in(part)? },
+                rolled: Decimal::ZERO,
+                returned_at: Some(*place),
+            };
             (!part.held.is_zero()).then_some(arriving)
         };
         self.kept.iter().filter_map(arriving).collect()
@@ -168,18 +219,12 @@ impl ReturningHolds {
 
     /// What has come to grants that go on in that period.
     fn continued(&self, (tenant, meter, start_ms): &PeriodKey) -> Vec<Continuing> {
-        let continuing = |part: &HeldPart| {
+        let continuing = |(place, part): &(OutboxId, HeldPart)| {
             let HeldFate::Grant(grant) = part.fate else { return None };
-            let (tenant, meter, rolled) = (tenant.clone(), meter.clone(), Decimal::ZERO);
-            let amount = part.held;
-            (!amount.is_zero()).then_some(Continuing {
-                tenant,
-                meter,
-                start_ms: *start_ms,
-                grant,
-                amount,
-                rolled,
-            })
+            let (tenant, meter, returned_at) = (tenant.clone(), meter.clone(), Some(*place));
+            let one =
+                Continuing { tenant, meter, start_ms: *start_ms, grant, amount: part.held, returned_at };
+            (!part.held.is_zero()).then_some(one)
         };
         self.kept.iter().filter_map(continuing).collect()
     }
@@ -193,9 +238,7 @@ fn positive(amount: Decimal) -> Amount {
 pub(super) async fn note(connection: &mut AsyncPgConnection, carried: &[Carried]) -> Result<(), LedgerError> {
     let mut rows = Vec::new();
     for carried in carried {
-        let held = carried.left.parts.iter().filter(|part| !part.held.is_zero());
-        for (place, part) in (0_i32..).zip(held) {
-            let fate = HeldFate::of(part.fate);
+        for (place, HeldPart { held, fate }) in (0_i32..).zip(carried.left.held()) {
             let (goes_on, grant) = match fate {
                 HeldFate::GoesOn(rolled_in) => (Some(rolled_in), None),
                 HeldFate::Grant(id) => (None, Some(id.uuid())),
@@ -206,7 +249,7 @@ pub(super) async fn note(connection: &mut AsyncPgConnection, carried: &[Carried]
                 held_parts::meter.eq(&carried.meter),
                 held_parts::period_start.eq(instant::from_ms(carried.start_ms)?),
                 held_parts::place.eq(place),
-                held_parts::held.eq(part.held),
+                held_parts::held.eq(held),
                 held_parts::fate.eq(fate.word()),
                 held_parts::ends_at.eq(goes_on.map(|one| instant::from_ms(one.ends_at_ms)).transpose()?),
                 held_parts::periods_left.eq(goes_on.map(|one| i16::from(one.periods_left))),
@@ -403,9 +446,9 @@ mod tests {
         );
         let mut all = of(0);
         all.take(PERIOD, at(1), Amount::from_integer(23));
-        let kept: Decimal = all.kept.iter().map(|part| part.held).sum();
+        let kept: Decimal = all.kept.iter().map(|(_, part)| part.held).sum();
         assert_eq!(kept, Decimal::from(11));
-        assert!(all.kept.contains(&part(3, HeldFate::GoesOn(older))), "{:?}", all.kept);
+        assert!(all.kept.contains(&(at(1), part(3, HeldFate::GoesOn(older)))), "{:?}", all.kept);
     }
 
     #[test]
@@ -424,7 +467,27 @@ mod tests {
         assert_eq!(take(9, 2), [0, 2].map(Decimal::from), "the grant has ended");
         let key = (TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap(), 0);
         let continued = holds.continued(&key);
-        let came = continued.iter().map(|one| (one.grant, one.amount, one.rolled)).collect::<Vec<_>>();
-        assert_eq!(came, [(grant, Decimal::from(3), Decimal::ZERO)]);
+        let came = continued.iter().map(|one| (one.grant, one.amount, one.returned_at)).collect::<Vec<_>>();
+        assert_eq!(came, [(grant, Decimal::from(3), Some(at(7)))]);
+    }
+
+    #[rstest::rstest]
+    #[case::nothing_has_returned(0, 40, [5, 5, 20])]
+    #[case::what_is_charged_has_returned(10, 30, [5, 5, 20])]
+    #[case::what_burns_last_has_returned(32, 8, [5, 3, 0])]
+    #[case::some_returned_and_some_was_consumed(12, 20, [0, 2, 18])]
+    #[case::all_but_what_is_charged_was_consumed(0, 10, [0, 0, 0])]
+    #[case::nothing_is_open(7, 0, [0, 0, 0])]
+    fn what_is_open_is_set_against_what_neither_returned_nor_was_consumed(
+        #[case] returned: i64,
+        #[case] open: i64,
+        #[case] expected: [i64; 3],
+    ) {
+        let grant = HeldFate::Grant(GrantId::from_uuid(uuid::Uuid::from_u128(7)));
+        let parts = vec![part(5, HeldFate::Rolls), part(5, grant), part(20, HeldFate::Lapses)];
+        let holds = ReturningHolds { returned: returned.into(), ..holds(0, 0, parts) };
+        let still = holds.still_set(open.into());
+        assert_eq!(still.iter().map(|part| part.held).collect::<Vec<_>>(), expected.map(Decimal::from));
+        assert_eq!(still[1].fate, grant);
     }
 }

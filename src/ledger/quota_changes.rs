@@ -17,14 +17,14 @@ use super::{
     BEGIN_BOOKING, Ledger, LedgerError, burnables, capacities, instant, journal, number, rolled_amounts,
 };
 use crate::domain::amount::Amount;
-use crate::domain::burn::{BurnPlace, Burnable, Cut, free};
+use crate::domain::burn::{BurnPlace, Burnable, free};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::change_included;
 use crate::domain::period::Window;
 use crate::domain::plan_change::Moves;
-use crate::domain::rollover::RolledIn;
+use crate::domain::rollover::RolledAmount;
 
 /// What a change of plan does to one period of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -373,16 +373,12 @@ async fn free_at_cut(
         OutboxId { epoch: Epoch(number::unsigned(at.epoch)?), sequence: number::unsigned(at.sequence)? };
     let window = Window { start_ms: change.start_ms, end_ms: at.period_end.0 };
     let period = [(&change.tenant, &change.meter, window)];
-    let mut grants: Vec<Burnable> =
-        burnables::read(connection, &period).await?.into_values().flatten().collect();
-    let by_then = |cut: &Cut| cut.place <= place;
-    for grant in &mut grants {
-        grant.begins = grant.begins.filter(by_then);
-        grant.ends = grant.ends.filter(by_then);
-    }
+    let found = burnables::read(connection, &period).await?.into_values().flatten();
+    let mut grants: Vec<Burnable> = found.map(|grant| grant.as_of(place)).collect();
     let rolled = [(&change.tenant, &change.meter, window, at.rolled_in)];
     let rolled = rolled_amounts::read(connection, &rolled).await?;
-    grants.extend(rolled.values().flat_map(|rolled| RolledIn::burnables(window, rolled)));
+    let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
+    grants.extend(rolled.map(|rolled| rolled.as_of(place)));
     let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), at.included);
     Ok(Some((window, free(base, &grants, at.consumed, at.held))))
 }

@@ -9,6 +9,7 @@ use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::continued_grants::{self, Continuing};
+use super::held_parts::HeldPart;
 use super::quotas::{self, Opening, PeriodKey, QuotaPeriod};
 use super::rolled_amounts::{self, Arriving};
 use super::{LedgerError, billing, burnables, capacities, corrections, instant, open_periods};
@@ -38,6 +39,8 @@ pub(super) struct Candidate {
     pub(super) keeps: bool,
     /// What was used beyond it and the next period pays for, as far as it can.
     pub(super) preserved: Decimal,
+    /// What those of its open holds are set against that had come into it.
+    pub(super) older: Vec<HeldPart>,
 }
 
 /// What a closing period leaves.
@@ -56,6 +59,8 @@ pub(super) struct Left {
     pub(super) rolls_as: RolledIn,
     /// How much of the overage the next period pays for: at most what it includes and is granted by the close.
     pub(super) repaid: Decimal,
+    /// What the open holds are set against that had come into it.
+    pub(super) older: Vec<HeldPart>,
 }
 
 /// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once. Raises the
@@ -135,6 +140,7 @@ impl Candidate {
             rolled: Amount::from_decimal(rolled).unwrap_or(Amount::ZERO),
             added: Amount::from_decimal(added).unwrap_or(Amount::ZERO),
             next,
+            older: self.older.iter().map(|part| part.after(&parts)).collect(),
             parts,
             terms,
             rolls_as: RolledIn { amount: kept, ends_at_ms, periods_left: periods.saturating_sub(1) },
@@ -151,6 +157,7 @@ impl Candidate {
             start_ms: next.start_ms,
             rolled_in,
             rolled,
+            returned_at: None,
         };
         let goes_on = left.parts.iter().filter_map(|part| match part.fate {
             Fate::GoesOn(rolled_in) => Some(arriving(
@@ -178,7 +185,7 @@ impl Candidate {
                 start_ms: next.start_ms,
                 grant,
                 amount: part.unused,
-                rolled: part.unused,
+                returned_at: None,
             }),
             _ => None,
         };
@@ -243,6 +250,7 @@ pub(super) async fn closing(
             grants: grants.into_iter().map(|grant| (grant.burnable, grant.goes_on)).collect(),
             consumed: candidate.consumed,
             available: candidate.available,
+            held_before: candidate.older.iter().filter_map(HeldPart::of_grant).collect(),
         }
     };
     Ok(candidates.iter().map(quota).collect())

@@ -186,6 +186,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    continued_returns (tenant, meter, period_start, grant_id, epoch, sequence) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        grant_id -> Uuid,
+        epoch -> Int8,
+        sequence -> Int8,
+        amount -> Numeric,
+    }
+}
+
+diesel::table! {
     corrections (tenant, booked_in, meter, period_start) {
         tenant -> Text,
         meter -> Text,
@@ -827,6 +839,18 @@ diesel::table! {
         periods_left -> Int2,
         amount -> Numeric,
         rolled -> Numeric,
+    }
+}
+
+diesel::table! {
+    rolled_returns (tenant, meter, period_start, ends_at, epoch, sequence) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        ends_at -> Timestamptz,
+        epoch -> Int8,
+        sequence -> Int8,
+        amount -> Numeric,
     }
 }
 

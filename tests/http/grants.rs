@@ -246,6 +246,20 @@ async fn a_refused_grant_names_its_fields_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_was_voided_leaves_room_for_another_one_that_is_as_large() {
+    let app = at("2026-03-10T12:00:00Z").await;
+    let body = || of_pages("8999999999999950");
+    for (key, effective_at) in [("a", "2026-03-10T12:00:00Z"), ("b", "2026-03-20T00:00:00Z")] {
+        let made = granted(&app, key, body().with("effective_at", effective_at)).await;
+        app.drained().await;
+        app.post(&format!("{GRANTS}/{}/void", made.text("/id")), Value::Null).await.expect(200);
+    }
+    granted(&app, "c", body()).await;
+    assert_eq!(left(&app).await, pair("9000000000000000", "9000000000000000"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn grants_are_listed_newest_first_a_page_at_a_time() {
     let app = at("2026-03-10T12:00:00Z").await;
     app.define("tenants/other", json!({ "plan": "plan" })).await;

@@ -11,49 +11,49 @@ use crate::http::events::{event, send};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
-const GRACE: Duration = Duration::from_secs(3600);
-const GRANTS: &str = "/v1/admin/grants";
-const BOOKS: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, granted::float8 AS g, rolled_in::float8 AS i, \
+pub const GRACE: Duration = Duration::from_secs(3600);
+pub const GRANTS: &str = "/v1/admin/grants";
+pub const BOOKS: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, granted::float8 AS g, rolled_in::float8 AS i, \
     available::float8 AS a, consumed::float8 AS c, rolled_out::float8 AS r, lapsed::float8 AS l, voided::float8 AS v \
     FROM balances WHERE meter = 'page' ORDER BY period_start";
-const CONTINUED: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, amount::float8 AS a, rolled::float8 AS r \
+pub const CONTINUED: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, amount::float8 AS a, rolled::float8 AS r \
     FROM continued_grants ORDER BY period_start, grant_id";
-const BURNS: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS period, amount::float8 AS a, recognised::float8 AS r, \
+pub const BURNS: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS period, amount::float8 AS a, recognised::float8 AS r, \
     forfeited::float8 AS f FROM grant_burns ORDER BY period_start, amount";
-const MONEY: &str = "SELECT credit, debit, amount::float8 AS a, to_char(period_start AT TIME ZONE 'UTC', 'MM') AS period, \
+pub const MONEY: &str = "SELECT credit, debit, amount::float8 AS a, to_char(period_start AT TIME ZONE 'UTC', 'MM') AS period, \
     to_char(happened_at AT TIME ZONE 'UTC', 'MM-DD HH24:MI') AS at FROM entries WHERE meter = 'money:EUR' ORDER BY happened_at, operation_id, step, line, leg";
 
 /// Tenant `acme` with a quota of fifty pages a month, in UTC, on the tenth of March, where no job runs by itself.
-async fn app() -> TestApp {
+pub async fn app() -> TestApp {
     with(quota_of("50")).await
 }
 
-async fn with(quota: Value) -> TestApp {
+pub async fn with(quota: Value) -> TestApp {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.with_plan(json!([]), json!([quota])).await;
     app
 }
 
 /// So many pages, from now on, which burn after what is included.
-fn until(expires_at: &str, amount: &str) -> Value {
+pub fn until(expires_at: &str, amount: &str) -> Value {
     json!({
         "tenant": "acme", "meter": "page", "amount": amount, "kind": "promotional", "priority": 60, "expires_at": expires_at
     })
 }
 
-async fn granted(app: &TestApp, key: &str, body: Value) -> String {
+pub async fn granted(app: &TestApp, key: &str, body: Value) -> String {
     let id = app.post_keyed(GRANTS, key, body).await.expect(201).text("/id").to_owned();
     app.drained().await;
     id
 }
 
-async fn used(app: &TestApp, key: &str, amount: &str) {
+pub async fn used(app: &TestApp, key: &str, amount: &str) {
     app.use_pages(key, amount).await.expect(201);
     app.drained().await;
 }
 
 /// Closes what is due, with what the job of grants does before and after it.
-async fn run(app: &TestApp) -> Closed {
+pub async fn run(app: &TestApp) -> Closed {
     app.drained().await;
     let mut done = Closed::default();
     loop {
@@ -69,33 +69,33 @@ async fn run(app: &TestApp) -> Closed {
     done
 }
 
-async fn on(app: &TestApp, instant: &str) {
+pub async fn on(app: &TestApp, instant: &str) {
     app.move_clock(instant).await;
     run(app).await;
 }
 
-async fn voided(app: &TestApp, id: &str) -> Answered {
+pub async fn voided(app: &TestApp, id: &str) -> Answered {
     app.drained().await;
     app.post(&format!("{GRANTS}/{id}/void"), Value::Null).await
 }
 
 /// A grant's status, and what was unburnt of it.
-async fn ended(app: &TestApp, id: &str) -> (String, String) {
+pub async fn ended(app: &TestApp, id: &str) -> (String, String) {
     let grant = app.get(&format!("{GRANTS}/{id}")).await.expect(200);
     (grant.text("/status").to_owned(), grant.text("/unburnt").to_owned())
 }
 
-fn pair(one: &str, other: &str) -> (String, String) {
+pub fn pair(one: &str, other: &str) -> (String, String) {
     (one.to_owned(), other.to_owned())
 }
 
 /// What remains of the quota.
-async fn remaining(app: &TestApp) -> String {
+pub async fn remaining(app: &TestApp) -> String {
     app.quota().await.text("/quotas/0/remaining").to_owned()
 }
 
 /// Uses exactly what remains: no unit more is let through.
-async fn uses_all(app: &TestApp, amount: &str) {
+pub async fn uses_all(app: &TestApp, amount: &str) {
     assert_eq!(remaining(app).await, amount);
     used(app, &format!("all {amount}"), amount).await;
     assert_eq!(app.use_pages("more", "1").await.status, 429);
@@ -316,11 +316,11 @@ async fn one_whose_quota_is_gone_when_its_period_is_closed_lapses_with_that() {
 }
 
 /// A tenant whose use is measured and costs nothing; pages with a price burn before what is included.
-async fn unpriced() -> TestApp {
+pub async fn unpriced() -> TestApp {
     with(quota_of("50").with("mode", "soft")).await
 }
 
-fn paid(amount: &str, price: &str, expires_at: &str) -> Value {
+pub fn paid(amount: &str, price: &str, expires_at: &str) -> Value {
     let body = until(expires_at, amount).with("kind", "paid").with("priority", 1);
     body.with("paid_amount", price).with("currency", "EUR")
 }

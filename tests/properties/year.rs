@@ -60,6 +60,8 @@ struct Day {
     uses: Vec<u32>,
     /// What is held, and what of it is consumed, if it is not released.
     hold: Option<(u32, Option<u32>)>,
+    /// What is held for so many days, and what of it is consumed then.
+    long_hold: Option<(u32, u32, i64)>,
     /// Pages of an event, and how many days ago they were used.
     late: Option<(u32, i64)>,
     grant: Option<Grant>,
@@ -94,6 +96,7 @@ fn day(random: &mut StdRng, uses: usize) -> Day {
     Day {
         uses: if happens(0.9) { uses } else { Vec::new() },
         hold: happens(0.3).then(|| (held, happens(0.7).then_some(used))),
+        long_hold: None,
         late: happens(0.05).then_some(late),
         grant: happens(0.05).then_some(grant),
         voids: happens(0.03),
@@ -115,6 +118,11 @@ fn year(random: &mut StdRng, size: &Size) -> Year {
         year.iter_mut().for_each(|day| day[of].voids = false);
         year[9][of].grant = Some(Grant { pages: 2_000, priority: 60, periods, price: None });
     }
+    // Holds over one close and over two are set against a grant that burns before all else.
+    year[9][2].grant = Some(Grant { pages: 2_000, priority: 1, periods: 3, price: Some(70) });
+    year.iter_mut().for_each(|day| day[2].voids = false);
+    year[20][2].long_hold = Some((30, 12, 30));
+    year[40][2].long_hold = Some((20, 0, 50));
     year
 }
 
@@ -151,6 +159,8 @@ struct Run {
     first: Date,
     /// Of each tenant what it holds, and what of it is to be consumed.
     held: BTreeMap<usize, (String, Option<u32>)>,
+    /// What is held until a day, and what of it is to be consumed then.
+    long_held: Vec<(i64, String, u32)>,
     /// The last grant of each tenant that can be voided.
     grants: BTreeMap<usize, String>,
 }
@@ -168,7 +178,7 @@ impl Run {
             let body = json!({ "plan": "plan", "time_zone": time_zone, "anchor_day": anchor_day });
             app.define(&format!("tenants/{}", tenant(number)), body).await;
         }
-        Self { app, first, held: BTreeMap::new(), grants: BTreeMap::new() }
+        Self { app, first, held: BTreeMap::new(), long_held: Vec::new(), grants: BTreeMap::new() }
     }
 
     async fn batch(&self, items: Vec<Value>) {
@@ -179,8 +189,11 @@ impl Run {
         }
     }
 
-    /// An hour before noon: what was held the day before ends.
-    async fn end_holds(&mut self) {
+    /// An hour before noon of a day: what was held the day before ends, and what is held until this day.
+    async fn end_holds(&mut self, number: i64) {
+        for (_, id, used) in self.long_held.extract_if(.., |(until, ..)| *until == number) {
+            self.app.consume(&id, &used.to_string()).await.expect(200);
+        }
         for (id, used) in std::mem::take(&mut self.held).into_values() {
             match used {
                 Some(used) => self.app.consume(&id, &used.to_string()).await.expect(200),
@@ -191,7 +204,7 @@ impl Run {
 
     async fn calls(&mut self, number: i64, days: &[Day]) {
         self.app.move_clock(&noon(self.first, number).checked_sub(1.hour()).unwrap().to_string()).await;
-        self.end_holds().await;
+        self.end_holds(number).await;
         self.app.move_clock(&noon(self.first, number).to_string()).await;
         let mut uses = Vec::new();
         for (of, day) in days.iter().enumerate() {
@@ -212,6 +225,9 @@ impl Run {
         let pages = |amount: u32| json!({ "tenant": name, "meter": "page", "amount": amount.to_string() });
         if let Some((amount, used)) = day.hold {
             self.held.insert(of, (app.held(pages(amount).lasting(86_400)).await, used));
+        }
+        if let Some((amount, used, days)) = day.long_hold {
+            self.long_held.push((number + days, app.held(pages(amount).lasting(86_400)).await, used));
         }
         if let Some((amount, days_ago)) = day.late {
             let at = noon(self.first, number - days_ago).max(noon(self.first, 0)).to_string();

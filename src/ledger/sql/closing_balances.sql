@@ -2,7 +2,7 @@
 -- the gate was away, for grants that are not settled, for what a lowered plan takes, or for the period before, from
 -- which holds and unused quota come. What was consumed of those holds, or adjusted, has burnt nothing of this period;
 -- what it repaid has.
-SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
+SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.reserved_beside_gate AS reserved_of_carried, b.rolled_in,
     b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
     coalesce(q.min_rollover, 0) AS min_rollover, coalesce(q.reroll, false) AS reroll,
