@@ -59,6 +59,11 @@ async fn what_returns_to_what_rolled_over_changes_nothing_of_it_either() {
     app.release(&hold).await.expect(200);
     run(&app).await;
     assert_eq!(remaining(&app).await, "5");
+    let change = "UPDATE rolled_returns SET amount = amount";
+    as_owner(&app.database, &format!("{change} + 1")).await.unwrap();
+    let found = faults(&app).await.concat();
+    assert!(found.contains("have returned, of at most 5"), "{found}");
+    as_owner(&app.database, &format!("{change} - 1")).await.unwrap();
     on(&app, "2026-05-10T12:00:00Z").await;
     assert_eq!(rows(&app.database, CONTINUED).await, ["04 30 30"], "all of it has burnt");
     assert_eq!(ended(&app, &id).await, pair("expired", ""));
