@@ -39,6 +39,9 @@ const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS p
     c.amount::float8 AS amount, c.rolled::float8 AS rolled FROM continued_grants c JOIN grants g ON g.id = c.grant_id ORDER BY 1, 2, 3";
 const STATEMENTS: &str = "SELECT tenant, number, document FROM statements ORDER BY 1, 2";
 
+/// The pages of a grant of which something is left at the end of each period.
+const LARGE: u32 = 2_000;
+
 /// How long the simulation is, and how much happens in it.
 struct Size {
     tenants: usize,
@@ -115,14 +118,17 @@ fn year(random: &mut StdRng, size: &Size) -> Year {
     }
     // A grant of one period and one of three are so large that something is left of them at each end.
     for (of, periods) in [(0, 0), (1, 2)] {
-        year.iter_mut().for_each(|day| day[of].voids = false);
-        year[9][of].grant = Some(Grant { pages: 2_000, priority: 60, periods, price: None });
+        year[9][of].grant = Some(Grant { pages: LARGE, priority: 60, periods, price: None });
     }
-    // Holds over one close and over two are set against a grant that burns before all else.
-    year[9][2].grant = Some(Grant { pages: 2_000, priority: 1, periods: 3, price: Some(70) });
-    year.iter_mut().for_each(|day| day[2].voids = false);
-    year[20][2].long_hold = Some((30, 12, 30));
-    year[40][2].long_hold = Some((20, 0, 50));
+    // Holds over one close and over two are set against a grant that burns before all else, or among others.
+    for (of, pages, priority) in [(2, LARGE, 1), (3, LARGE / 4, 50)] {
+        year[9][of].grant = Some(Grant { pages, priority, periods: 3, price: Some(70) });
+        for (day, amount, used, days) in
+            [(20, 30, 12, 30), (40, 20, 0, 50), (50, 25, 3, 40), (80, 40, 40, 45)]
+        {
+            year[day][of].long_hold = Some((amount, used, days));
+        }
+    }
     year
 }
 
@@ -253,7 +259,9 @@ impl Run {
                 None => body.with("kind", "promotional"),
             };
             let made = app.post_keyed("/v1/admin/grants", &format!("{number}-{of}"), body).await.expect(201);
-            self.grants.insert(of, made.text("/id").to_owned());
+            if amount < LARGE / 4 {
+                self.grants.insert(of, made.text("/id").to_owned());
+            }
         }
         // A change within a day before a period begins reaches that one only where it is not open yet.
         if let Some(plan) = day.plan {
