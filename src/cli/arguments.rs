@@ -489,7 +489,7 @@ mod tests {
         };
         assert_eq!(start("tollgate up"), None);
         assert!(start("tollgate up --test-clock").is_some());
-        let told = "2026-01-31T22:59:59Z";
-        assert_eq!(start(&format!("tollgate up --test-clock {told}")), Some(told.parse().unwrap()));
+        let given = "2026-01-31T22:59:59Z";
+        assert_eq!(start(&format!("tollgate up --test-clock {given}")), Some(given.parse().unwrap()));
     }
 }

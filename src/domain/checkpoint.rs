@@ -264,14 +264,14 @@ impl Checkpoint {
     }
 
     /// The counters with figures: those that were warm.
-    pub fn told(&self) -> impl Iterator<Item = (&CounterDescription, Figures)> {
+    pub fn with_figures(&self) -> impl Iterator<Item = (&CounterDescription, Figures)> {
         let counters = self.description.counters.iter().zip(&self.figures);
         counters.filter_map(|(counter, figures)| Some((counter, (*figures)?)))
     }
 
     /// The differences from the `books`, which are given for each counter with figures, in order.
     pub fn differences(&self, books: &[Figures]) -> Vec<Difference> {
-        let pairs = self.told().zip(books).filter(|((_, gate), books)| gate != *books);
+        let pairs = self.with_figures().zip(books).filter(|((_, gate), books)| gate != *books);
         pairs
             .map(|((counter, gate), books)| Difference { counter: counter.clone(), gate, books: *books })
             .collect()

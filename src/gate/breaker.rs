@@ -172,9 +172,9 @@ mod tests {
     fn each_change_is_told_once() {
         let at = Instant::now();
         let mut breaker = Breaker::default();
-        let told: Vec<_> = (0..5).map(|_| breaker.probe_failed(at)).collect();
+        let seen: Vec<_> = (0..5).map(|_| breaker.probe_failed(at)).collect();
         let opened = Turned { from: BreakerState::Closed, to: BreakerState::Open };
-        assert_eq!(told, [None, None, Some(opened), None, None]);
+        assert_eq!(seen, [None, None, Some(opened), None, None]);
         let half = Turned { from: BreakerState::Open, to: BreakerState::HalfOpen };
         assert_eq!(breaker.probe_answered(at), Some(half));
         assert_eq!(

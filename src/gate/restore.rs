@@ -286,14 +286,14 @@ impl Gate {
         self.tell(partition, Script::RestoreRecord, vec![self.keys.reservation(id)], &arguments).await
     }
 
-    /// Restores one open reservation that a warm tenant does not have. `told` are the numbers of the state hashes that
+    /// Restores one open reservation that a warm tenant does not have. `restored` are the numbers of the state hashes that
     /// were restored since the ledger had the reservation: they contain its units already.
     pub async fn restore_hold(
         &self,
         id: ReservationId,
         epoch: Epoch,
         record: &Record,
-        told: &[u8],
+        restored: &[u8],
         now_ms: Option<i64>,
     ) -> Result<HoldOutcome, GateError> {
         let partition = id.partition();
@@ -304,7 +304,7 @@ impl Gate {
         let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.push(with_epoch(record, epoch).encode());
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
-        arguments.push(told.to_vec());
+        arguments.push(restored.to_vec());
         let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
         let reply: Reply = self.run(partition, Script::RestoreHold, &keys, &arguments).await?;
         match reply.status {
@@ -358,11 +358,11 @@ impl Gate {
         &self,
         partition: Partition,
         script: Script,
-        told: Vec<String>,
+        hashes: Vec<String>,
         arguments: &[Vec<u8>],
     ) -> Result<RestoreOutcome, GateError> {
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
-        keys.extend(told);
+        keys.extend(hashes);
         let reply: Reply = self.run(partition, script, &keys, arguments).await?;
         match reply.status {
             Status::Done => Ok(RestoreOutcome::Done),

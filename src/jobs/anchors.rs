@@ -12,9 +12,9 @@ const ANCHOR_EVERY: Duration = Duration::from_secs(60);
 /// Anchors the heads of the ledger's chains once a minute, until `stop` resolves.
 pub async fn anchor_chains(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let anchoring = async {
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         loop {
-            if let Err(error) = operations.memory.anchor_chains(&mut told).await {
+            if let Err(error) = operations.memory.anchor_chains(&mut reported).await {
                 tracing::warn!(%error, "the heads of the chains could not be anchored yet");
             }
             tokio::time::sleep(ANCHOR_EVERY).await;

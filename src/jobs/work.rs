@@ -107,11 +107,11 @@ async fn once(
 ) -> Answer<String> {
     match job {
         Job::Restore => {
-            let told = operations.memory.restore_open_holds().await;
+            let restored = operations.memory.restore_open_holds().await;
             // A tenant that cannot be restored keeps no other's hold forgotten.
             let forgotten = operations.memory.tell_forgotten_holds().await;
-            let (told, forgotten) = (told?, forgotten?);
-            let (tenants, subjects) = (told.tenants, told.subjects);
+            let (restored, forgotten) = (restored?, forgotten?);
+            let (tenants, subjects) = (restored.tenants, restored.subjects);
             Ok(format!("restored {tenants} tenants, {subjects} subjects and {forgotten} forgotten holds"))
         }
         Job::Periods => {

@@ -105,7 +105,7 @@ async fn listen_once(url: &str, sender: &mpsc::Sender<Noticed>) -> Result<(), to
         let _ = sender.send(Noticed::Connected).await;
         std::future::pending::<Result<(), tokio_postgres::Error>>().await
     };
-    let told = async {
+    let notices = async {
         while let Some(message) = messages.next().await {
             if let AsyncMessage::Notification(notification) = message?
                 && let Ok(notice) = serde_json::from_str(notification.payload())
@@ -117,6 +117,6 @@ async fn listen_once(url: &str, sender: &mpsc::Sender<Noticed>) -> Result<(), to
     };
     tokio::select! {
         result = begun => result,
-        result = told => result,
+        result = notices => result,
     }
 }

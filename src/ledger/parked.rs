@@ -150,14 +150,14 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// The next waiting calls of a tenant, or of one of its reservations, in order. Leaves out the calls in `told`,
-    /// which are delivered already, and the reservations in `without`. At most `limit` calls, and with
-    /// them the other waiting calls of their reservations.
+    /// The next waiting calls of a tenant, or of one of its reservations, in order. Leaves out the calls in `delivered`
+    /// and the reservations in `without`. At most `limit` calls, and with them the other waiting calls of their
+    /// reservations.
     pub async fn waiting_calls(
         &self,
         tenant: &TenantId,
         only: Option<ReservationId>,
-        told: Vec<i64>,
+        delivered: Vec<i64>,
         without: &[ReservationId],
         limit: usize,
     ) -> Result<Vec<ParkedRow>, LedgerError> {
@@ -166,7 +166,7 @@ impl Ledger {
             sql_query(include_str!("sql/waiting_calls.sql"))
                 .bind::<Text, _>(tenant)
                 .bind::<Nullable<sql_types::Uuid>, _>(only)
-                .bind::<Array<BigInt>, _>(&told)
+                .bind::<Array<BigInt>, _>(&delivered)
                 .bind::<BigInt, _>(number::limit(limit))
                 .bind::<Array<sql_types::Uuid>, _>(&without)
         };

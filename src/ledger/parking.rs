@@ -148,6 +148,17 @@ impl Ledger {
         answered.await.unwrap_or_else(|_| Err(not_decided()))
     }
 
+    /// How many calls wait for their turn to be parked or read.
+    pub fn calls_to_park(&self) -> usize {
+        lock(&self.shared.to_park.waiting).len()
+    }
+
+    /// What the ledger has of a reservation, read together with what others ask and park: for calls of which many come
+    /// at once.
+    pub async fn known_together(&self, id: ReservationId) -> Result<KnownReservation, LedgerError> {
+        self.park(id, |known| (None, known.clone())).await
+    }
+
     async fn park_together(&self, calls: Vec<Box<dyn ToPark>>, locking: Locking) {
         let batch = Arc::new(Mutex::new(Batch { calls, skipped: Vec::new() }));
         let deciding = batch.clone();

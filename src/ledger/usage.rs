@@ -258,7 +258,7 @@ struct Row {
 
 impl Row {
     fn read(self, query: &UsageQuery) -> Result<UsageFigures, LedgerError> {
-        let told = |group: GroupBy| query.group_by.contains(&group);
+        let has = |group: GroupBy| query.group_by.contains(&group);
         let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of a row of usage"));
         let subject = || -> Result<Subject, LedgerError> {
             let kind = SubjectKind::parse(&self.kind).map_err(|_| damaged("subject"))?;
@@ -268,11 +268,11 @@ impl Row {
         Ok(UsageFigures {
             place: UsageCursor { start_ms: start_ms.unwrap_or_default(), group: self.place.clone() },
             start_ms,
-            tenant: told(GroupBy::Tenant).then(|| number::tenant(&self.tenant)).transpose()?,
-            plan: told(GroupBy::Plan).then(|| self.plan.clone()),
+            tenant: has(GroupBy::Tenant).then(|| number::tenant(&self.tenant)).transpose()?,
+            plan: has(GroupBy::Plan).then(|| self.plan.clone()),
             meter: MeterId::parse(&self.meter).map_err(|_| damaged("meter"))?,
-            operation: told(GroupBy::Operation).then(|| self.operation.clone()),
-            subject: told(GroupBy::Subject).then(subject).transpose()?,
+            operation: has(GroupBy::Operation).then(|| self.operation.clone()),
+            subject: has(GroupBy::Subject).then(subject).transpose()?,
             consumed: self.consumed,
             count: number::unsigned(self.count)?,
             excess: self.excess,
@@ -289,8 +289,8 @@ impl Ledger {
     pub async fn usage(&self, query: &UsageQuery) -> Result<UsagePage, LedgerError> {
         let (from, to) = (instant::from_ms(query.from_ms)?, instant::from_ms(query.to_ms)?);
         let place_at = query.after.as_ref().map(|place| instant::from_ms(place.start_ms)).transpose()?;
-        let told = |group: GroupBy| query.group_by.contains(&group);
-        let by_subject = query.subject.is_some() || told(GroupBy::Subject);
+        let has = |group: GroupBy| query.group_by.contains(&group);
+        let by_subject = query.subject.is_some() || has(GroupBy::Subject);
         let (rows, now) = self
             .read(|connection| {
                 let subject = query.subject.as_ref();
@@ -306,10 +306,10 @@ impl Ledger {
                     .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.group.clone()))
                     .bind::<BigInt, _>(number::limit(query.limit))
                     .bind::<Nullable<Text>, _>(query.granularity.map(word))
-                    .bind::<Bool, _>(told(GroupBy::Tenant))
-                    .bind::<Bool, _>(told(GroupBy::Plan))
-                    .bind::<Bool, _>(told(GroupBy::Operation))
-                    .bind::<Bool, _>(told(GroupBy::Subject))
+                    .bind::<Bool, _>(has(GroupBy::Tenant))
+                    .bind::<Bool, _>(has(GroupBy::Plan))
+                    .bind::<Bool, _>(has(GroupBy::Operation))
+                    .bind::<Bool, _>(has(GroupBy::Subject))
                     .bind::<Bool, _>(by_subject);
                 async move {
                     let now: DateTime<Utc> = select(transaction_timestamp()).get_result(connection).await?;

@@ -70,7 +70,7 @@ impl Operations {
             Noticed::Connected => {
                 self.core.policy.forget_tenants();
                 self.core.ledger.forget_subjects();
-                told(self.keys.follow_from_the_start().await);
+                log_failure(self.keys.follow_from_the_start().await);
                 self.load.follow().await;
                 self.memory.key_filters.ring();
                 self.estimates.ring();
@@ -85,7 +85,7 @@ impl Operations {
                     }
                     return false;
                 }
-                "key" => told(self.keys.follow().await),
+                "key" => log_failure(self.keys.follow().await),
                 key_filters::NOTICE => {
                     self.memory.key_filters.ring();
                     return false;
@@ -132,7 +132,7 @@ impl Operations {
     /// everything.
     async fn poll(&self, seen_version: u64, is_quiet: bool) -> u64 {
         // A revoked key must not outlive a lost notice.
-        told(self.keys.follow().await);
+        log_failure(self.keys.follow().await);
         self.load.follow().await;
         let version = self.refresh_policy(seen_version).await;
         if is_quiet && version != seen_version {
@@ -143,7 +143,7 @@ impl Operations {
 }
 
 /// Logs that the keys' changes could not be read.
-fn told(followed: Answer<()>) {
+fn log_failure(followed: Answer<()>) {
     if let Err(error) = followed {
         tracing::warn!(%error, "changes of keys could not be read; the keys in memory stay in force");
     }

@@ -53,7 +53,7 @@ pub(super) async fn judge(
         place: checkpoint.outbox_id,
         taken_at_ms: checkpoint.gate_time_ms,
         judged_at_us: 0,
-        counters: u64::try_from(checkpoint.told().count()).unwrap_or(u64::MAX),
+        counters: u64::try_from(checkpoint.with_figures().count()).unwrap_or(u64::MAX),
         differences,
         quarantined: context.quarantined,
         gaps: context.gaps,
@@ -92,7 +92,7 @@ async fn read_holds(
     checkpoint: &Checkpoint,
     until: Instant,
 ) -> Result<Option<Holds>, LedgerError> {
-    let counters = || checkpoint.told().map(|(counter, _)| counter);
+    let counters = || checkpoint.with_figures().map(|(counter, _)| counter);
     let new: Vec<NewCounter> = counters().filter(|counter| counter.is_new).map(new_counter).collect();
     // A checkpoint that names only subjects needs only their holds.
     let subjects: Option<Vec<_>> = counters().map(|counter| counter.subject.as_ref()).collect();
@@ -147,7 +147,7 @@ fn decide(checkpoint: &Checkpoint, books: &[Figures], context: &DriftContext) ->
 
 /// The figures to read for the checkpoint's counters: the query of a restore.
 fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
-    let counters = || checkpoint.told().map(|(counter, _)| counter);
+    let counters = || checkpoint.with_figures().map(|(counter, _)| counter);
     RestoreAsk {
         counters: counters().filter(|counter| !counter.is_quota).map(counter_ask).collect(),
         quotas: counters()
@@ -175,7 +175,7 @@ fn counter_ask(counter: &CounterDescription) -> CounterAsk {
 fn figures_of(checkpoint: &Checkpoint, books: &BookFigures, holds: &Holds) -> Vec<Figures> {
     let mut limits = books.counters.iter();
     let mut quotas = books.quotas.iter().map(|quota| &quota.consumed);
-    let figures = checkpoint.told().map(|(counter, _)| {
+    let figures = checkpoint.with_figures().map(|(counter, _)| {
         let consumed = if counter.is_quota { quotas.next() } else { limits.next() };
         let reserved = holds.in_window(counter.subject.as_ref(), counter.field, counter.window_ms.0);
         Figures { consumed: consumed.map_or(0, |units| units.get()), reserved: reserved.get() }

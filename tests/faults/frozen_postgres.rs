@@ -3,11 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use futures::stream::{self, StreamExt};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
 use tollgate::app::Role;
 
+use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -234,5 +237,55 @@ async fn while_postgres_answers_others_it_is_not_called_silent_for_the_question_
         assert!(plan < 20, "this machine is too busy to tell");
     }
     drop(question);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_both_away_what_comes_beyond_what_can_be_parked_in_time_is_refused_at_once_and_nothing_is_lost()
+{
+    const CALLS: usize = 1_400;
+    const AT_ONCE: usize = 32;
+    let mut app = app().await;
+    app.define("meters/free", json!({ "unit": "page", "without_limit": "unlimited" })).await;
+    news_is_taken(&app).await;
+    let work = || json!({ "tenant": "acme", "meter": "free", "amount": "1" });
+    app.redis.kill9().unwrap();
+    app.post_until_answered(USAGE, "first", work()).await.expect(201);
+    let frozen = app.database.freeze();
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let (caller, work) = (app.caller(), work());
+        calls.spawn(async move {
+            let key = format!("call-{number}");
+            let answer = caller.post_keyed(USAGE, &key, work).await;
+            (key, answer)
+        });
+    }
+    let (began, mut undecided) = (Instant::now(), Vec::new());
+    while let Some(answered) = calls.join_next().await {
+        let (key, answer) = answered.unwrap();
+        assert_eq!(answer.status, 503, "{answer:?}");
+        let is_refused = answer.text("/code") == "overloaded";
+        undecided.push(key);
+        if is_refused {
+            break;
+        }
+    }
+    assert!(!calls.is_empty() && began.elapsed() < PATIENCE, "refused after {:?}", began.elapsed());
+    drop(frozen);
+    while let Some(answered) = calls.join_next().await {
+        let (key, answer) = answered.unwrap();
+        assert!([201, 503].contains(&answer.status), "{answer:?}");
+        undecided.extend((answer.status == 503).then_some(key));
+    }
+    let repeated = stream::iter(undecided).map(async |key| {
+        let answer = app.post_until_answered(USAGE, &key, work()).await;
+        assert!([200, 201].contains(&answer.status), "{answer:?}");
+    });
+    repeated.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+    app.redis.restart().unwrap();
+    app.drained().await;
+    let sum = "SELECT sum(consumed)::bigint FROM usage_hourly WHERE subject = 0 AND meter = 'free'";
+    assert_eq!(rows(&app.database, sum).await, [(CALLS + 1).to_string()]);
     app.finish().await;
 }

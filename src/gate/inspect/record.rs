@@ -107,7 +107,7 @@ pub(super) fn event_text(id: OutboxId, bytes: &[u8]) -> String {
 
 fn checkpoint_text(id: OutboxId, bytes: &[u8]) -> Result<String, Undecodable> {
     let checkpoint = Checkpoint::decode(id, bytes)?;
-    Ok(format!("checkpoint of {} counters", checkpoint.told().count()))
+    Ok(format!("checkpoint of {} counters", checkpoint.with_figures().count()))
 }
 
 fn change_text(id: OutboxId, bytes: &[u8]) -> Result<String, Undecodable> {

@@ -86,7 +86,7 @@ fn read_header(bytes: &[u8], is_tenant: bool) -> Result<Rows, Undecodable> {
 }
 
 fn new_counter(reader: &mut Reader<'_>) -> Result<String, Undecodable> {
-    let told_at = reader.i64()?;
+    let restored_at = reader.i64()?;
     let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
     let mut packed = Reader::new(reader.bytes(length)?);
     let field = String::from_utf8_lossy(packed.bytes(8)?).into_owned();
@@ -98,7 +98,7 @@ fn new_counter(reader: &mut Reader<'_>) -> Result<String, Undecodable> {
         "{field}: {meter} of {of}, from {} to {}, restored at {}",
         instant(from),
         instant(to),
-        instant(told_at)
+        instant(restored_at)
     ))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
         let read = match (name.len(), name.as_bytes().first()) {
             (8, _) => cell(value),
             (9, Some(b'q')) => capacity(value),
-            (9, Some(b'r')) => told(value),
+            (9, Some(b'r')) => set_by(value),
             (9, Some(b'v')) => conduct(value),
             (9, Some(b'l')) => shares(value),
             _ => Err(Undecodable("no field of a state")),
@@ -136,7 +136,7 @@ fn capacity(bytes: &[u8]) -> Result<String, Undecodable> {
     Ok(format!("capacity {parts}, until {}, version {version}", instant(reader.i64()?)))
 }
 
-fn told(bytes: &[u8]) -> Result<String, Undecodable> {
+fn set_by(bytes: &[u8]) -> Result<String, Undecodable> {
     let mut reader = Reader::new(bytes);
     let sequence = reader.i64()?;
     let checkpoint = uuid::Uuid::from_bytes(reader.array()?);

@@ -19,11 +19,11 @@ pub struct AnchorCheck {
 
 impl Memory {
     /// Anchors the heads of all chains that have grown, at the gate and in the log. A chain that no longer has its
-    /// anchored head keeps that anchor and raises an alarm, unless `told` contains it.
-    pub async fn anchor_chains(&self, told: &mut BTreeMap<Chain, ChainHead>) -> Answer<()> {
+    /// anchored head keeps that anchor and raises an alarm, unless `reported` contains it.
+    pub async fn anchor_chains(&self, reported: &mut BTreeMap<Chain, ChainHead>) -> Answer<()> {
         let (anchors, lost) = self.anchors().await?;
         for (chain, anchored, fault) in &lost {
-            if told.insert(*chain, *anchored) != Some(*anchored) {
+            if reported.insert(*chain, *anchored) != Some(*anchored) {
                 self.core.metrics.alarm(Alarm::Chain);
                 tracing::error!(%chain, fault, "the ledger no longer has a batch that was booked");
             }

@@ -1,7 +1,7 @@
 //! While the gate is away: where limits allow it, calls are admitted without being counted; known reservations are
 //! consumed and released. Every such call is parked in the ledger until the gate has it.
 
-use super::parking::both_away;
+use super::parking::{both_away, is_busy};
 use super::{Outage, Stranded};
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
@@ -122,7 +122,10 @@ impl Outage {
         now_ms: i64,
         away: GateError,
     ) -> Answer<ReserveOutcome> {
-        let known = self.core.ledger.known_reservation(prepared.id).await.map_err(both_away)?;
+        if is_busy(&self.core.ledger) {
+            return Err(away.into());
+        }
+        let known = self.core.ledger.known_together(prepared.id).await.map_err(both_away)?;
         let record = standing(&known).map(|found| found.record).ok_or(away)?;
         Ok(match prepared.fingerprint.repeats(&record.body.fingerprint) {
             true => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },

@@ -5,14 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use super::Outage;
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, Partition, ReservationId, TenantId};
-use crate::ledger::LedgerError;
+use crate::ledger::{Ledger, LedgerError};
 use crate::operations::error::{Answer, OperationError};
 
 /// How long the ledger's count of waiting calls is used before it is read again; calls parked here meanwhile are added.
 const COUNT_FOR: Duration = Duration::from_secs(1);
+/// How many calls are being parked at once: more than are parked while a caller waits for its answer.
+const BEING_PARKED_MAX: usize = 1_000;
+/// With so many being parked, the ledger is not asked about calls that are refused anyway.
+const BUSY: usize = 250;
+/// How many callers wait for a partition's redelivery at once; further ones are asked to repeat their call.
+const CALLERS_MAX: usize = 100;
 
 /// What this instance knows about parked calls. It may list too many tenants: a look corrects that.
 #[derive(Default)]
@@ -20,8 +28,10 @@ pub(in crate::operations) struct Parking {
     known: Mutex<PendingTenants>,
     /// How many tenants are listed, so that without any a call takes no lock.
     tenants: AtomicUsize,
-    turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Mutex<HashMap<Partition, Arc<Turn>>>,
     room: Mutex<Room>,
+    /// Who has it reads how many calls wait.
+    counting: tokio::sync::Mutex<()>,
     /// How far the delivery of each tenant's waiting calls is.
     delivered: Mutex<HashMap<TenantId, Delivered>>,
 }
@@ -44,6 +54,26 @@ impl Delivered {
             *self = Self { epoch, ..Self::default() };
         }
         self
+    }
+}
+
+/// Whose turn it is to redeliver calls of a partition.
+pub(in crate::operations) struct Turn {
+    /// Who has it redelivers.
+    pub(in crate::operations) taken: tokio::sync::Mutex<()>,
+    callers: Semaphore,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self { taken: tokio::sync::Mutex::default(), callers: Semaphore::new(CALLERS_MAX) }
+    }
+}
+
+impl Turn {
+    /// A place among the callers that wait; none where so many wait that another would not be answered in time.
+    pub(in crate::operations) fn place(&self) -> Option<SemaphorePermit<'_>> {
+        self.callers.try_acquire().ok()
     }
 }
 
@@ -183,20 +213,23 @@ impl Parking {
         known.partitions.iter().flat_map(of).collect()
     }
 
-    /// The lock under which this instance redelivers calls of the partition.
-    pub(in crate::operations) fn turn(&self, partition: Partition) -> Arc<tokio::sync::Mutex<()>> {
+    /// The turn in which this instance redelivers calls of the partition.
+    pub(in crate::operations) fn turn(&self, partition: Partition) -> Arc<Turn> {
         lock(&self.turns).entry(partition).or_default().clone()
     }
 
-    /// Takes a place for one more call; none when the count must be read first.
-    fn take_place(&self, most: u64) -> Option<Answer<()>> {
+    fn count_is_old(&self) -> bool {
+        lock(&self.room).counted_at.is_none_or(|counted_at| counted_at.elapsed() >= COUNT_FOR)
+    }
+
+    /// Takes a place for one more call.
+    fn take_place(&self, most: u64) -> Answer<()> {
         let mut room = lock(&self.room);
-        room.counted_at.filter(|counted_at| counted_at.elapsed() < COUNT_FOR)?;
         if room.waiting >= most {
-            return Some(Err(OperationError::Overloaded));
+            return Err(OperationError::Overloaded);
         }
         room.waiting += 1;
-        Some(Ok(()))
+        Ok(())
     }
 
     fn counted(&self, waiting: u64) {
@@ -207,16 +240,26 @@ impl Parking {
 impl Outage {
     /// Takes a place for one more parked call.
     ///
-    /// Errors: `Overloaded` when the most that may wait do so.
+    /// Errors: `Overloaded` when the most that may wait do so, or so many are being parked that another would not be
+    /// answered in time.
     pub(super) async fn room_to_park(&self) -> Answer<()> {
-        loop {
-            if let Some(taken) = self.parking.take_place(self.parked_calls_max) {
-                return taken;
-            }
+        if self.core.ledger.calls_to_park() >= BEING_PARKED_MAX {
+            return Err(OperationError::Overloaded);
+        }
+        // One caller reads the count; the others go by the last one meanwhile.
+        if self.parking.count_is_old()
+            && let Ok(_counting) = self.parking.counting.try_lock()
+        {
             let counts = self.core.ledger.count_parked().await.map_err(both_away)?;
             self.parking.counted(counts.waiting);
         }
+        self.parking.take_place(self.parked_calls_max)
     }
+}
+
+/// Whether so many calls are being parked that those which can be repeated should be.
+pub(super) fn is_busy(ledger: &Ledger) -> bool {
+    ledger.calls_to_park() >= BUSY
 }
 
 /// The error when the gate is away and the ledger cannot store the call either.
@@ -231,6 +274,15 @@ pub(super) fn both_away(error: LedgerError) -> OperationError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hundred_callers_wait_for_a_redelivery_and_no_more() {
+        let turn = Turn::default();
+        let waiting: Vec<_> = (0..CALLERS_MAX).map(|_| turn.place().unwrap()).collect();
+        assert!(turn.place().is_none());
+        drop(waiting);
+        assert!(turn.place().is_some());
+    }
 
     #[test]
     fn what_was_noted_while_looking_is_not_forgotten() {

@@ -54,6 +54,8 @@ enum Redelivered {
     Away(GateError),
     /// Another call or instance is redelivering.
     NotYet,
+    /// So many callers wait for it already that this one would not be answered in time.
+    Crowded,
 }
 
 impl Outage {
@@ -78,7 +80,8 @@ impl Outage {
         tenants
             .for_each_concurrent(TENANTS_AT_ONCE, |(_, tenant)| async move {
                 match self.redeliver_and_settle(&tenant).await {
-                    Ok(Redelivered::All | Redelivered::More | Redelivered::NotYet) => {}
+                    Ok(Redelivered::All | Redelivered::More | Redelivered::NotYet | Redelivered::Crowded) => {
+                    }
                     Ok(Redelivered::Away(error)) => {
                         tracing::debug!(%tenant, %error, "parked calls wait for the gate")
                     }
@@ -165,12 +168,8 @@ impl Outage {
             match self.redeliver_next(tenant, wanted, until, &mut caught_up).await? {
                 Redelivered::All => return Ok(None),
                 Redelivered::Away(error) => return Ok(Some(error)),
-                _ if Clock::monotonic() >= until => {
-                    return Err(OperationError::GateUnavailable(
-                        "it is still catching up with what was done while it was away; repeat the call"
-                            .into(),
-                    ));
-                }
+                Redelivered::Crowded => return Err(catching_up()),
+                _ if Clock::monotonic() >= until => return Err(catching_up()),
                 Redelivered::More => {}
                 Redelivered::NotYet => tokio::time::sleep(TRY_AGAIN).await,
             }
@@ -213,7 +212,11 @@ impl Outage {
         // Only who has the turn asks the ledger, however many calls wait.
         let patience = until.saturating_duration_since(Clock::monotonic());
         let turn = self.parking.turn(partition);
-        let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
+        let place = turn.place();
+        if place.is_none() && !matches!(wanted, Wanted::Due) {
+            return Ok(Redelivered::Crowded);
+        }
+        let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.taken.lock()).await else {
             return Ok(Redelivered::NotYet);
         };
         let note = self.parking.noted(partition, tenant);
@@ -376,6 +379,11 @@ impl Outage {
         let is_kept = epoch.is_some_and(|epoch| cursor.given_up < epoch);
         is_kept && cursor.settles(last_id) && self.core.gate.epoch(partition) == epoch
     }
+}
+
+fn catching_up() -> OperationError {
+    let message = "it is still catching up with what was done while it was away; repeat the call";
+    OperationError::GateUnavailable(message.into())
 }
 
 fn silent_ledger() -> OperationError {
