@@ -158,11 +158,14 @@ local record = {
 for number = 1, #checks do
   local check = checks[number]
   if not check.unmoved then
-    for line, weight in pairs(check.weights) do
-      check.algorithm.charge(check, weight * consumed[line])
-    end
-    check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
     check.moved, check.id = true, hex
+    if is_usage then
+      for line, weight in pairs(check.weights) do
+        check.algorithm.charge(check, weight * consumed[line])
+      end
+    else
+      check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
+    end
   end
 end
 local id = admit(record, due, tombstone, holders, checks, windows_end, now, now)

@@ -1,4 +1,5 @@
 -- include cell
+-- include fixed_end
 -- include window_wait
 -- fixed_window: by windows of one length. The cell's mark is the first use in its window. The window begins there or,
 -- if aligned, at the multiple of the length before it. So work since the mark is in the cell, even if memory was lost
@@ -14,7 +15,7 @@ end
 
 -- When the window ends whose first use is at `mark`.
 local function end_of(counter, mark)
-  return (counter.aligned == 1 and mark - mark % counter.length or mark) + counter.length
+  return fixed_end(mark, counter.length, counter.aligned)
 end
 
 -- Reads the cell as it counts work of one instant. A window that is over reads as empty. When the clock went back, new

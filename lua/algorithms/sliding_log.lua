@@ -3,10 +3,12 @@
 -- include integer
 -- sliding_log: by a list of all that was admitted. It has no cell but a key of its own, a sorted set: an entry for each
 -- reservation, by when it was made (`c32 id in hex  i8 held  i8 consumed`; none where both are 0), and the sums of all
--- entries, at -1 (`i8 epoch  i8 consumed  i8 reserved  i8 next end`). A log of another epoch counts as absent.
+-- entries, at -1 (`i8 epoch  i8 consumed  i8 reserved  i8 next end  i8 newest entry  i8 entries  i8 end of the key, or
+-- 0`; older versions write the first four). A log of another epoch counts as absent.
 -- parameters  i8 length in ms  i8 entries at most
 local sliding_log = { is_restorable = false, has_log = true }
-local PAGE, SUMS_AT = 64, -1
+-- What is read at once: the sums and 64 entries.
+local PAGE, SUMS_AT = 65, '-1'
 
 -- Reads a counter's parameters. Returns where they end.
 function sliding_log.read(counter, packed, at)
@@ -18,62 +20,93 @@ local function entry_of(counter)
   return struct.pack('<c32i8i8', counter.id, counter.entry_held, counter.entry_consumed)
 end
 
+local texts = {}
+-- A time as text. The logs of a call are asked by the same few.
+local function text_of(time)
+  local text = texts[time] or integer(time)
+  texts[time] = text
+  return text
+end
+
+-- When the newest entry was made.
+local function newest_of(counter)
+  return tonumber(redis.call('ZRANGE', counter.log, -1, -1, 'WITHSCORES')[2])
+end
+
+-- What the sums of an older version lack: the newest entry, how many there are, and when the log ends by itself.
+local function read_rest(counter, sums)
+  if #sums > 32 then
+    return struct.unpack('<i8i8i8', sums, 33)
+  end
+  return newest_of(counter), redis.call('ZCARD', counter.log) - 1, 0
+end
+
 -- Whether the log still has the entry of the work for which it is read. One that holds and consumed nothing was taken
 -- out, and may come back unless the memory was lost since: before the epoch began or, in an epoch that began under an
 -- earlier version, before its hash was restored.
 local function has_entry(counter, told_at)
-  local is_within = counter.counted_at > counter.now - counter.length
-  if not is_within or not counter.id then
-    return false
-  elseif counter.entry_held + counter.entry_consumed == 0 then
+  if counter.entry_held + counter.entry_consumed == 0 then
     local since = redis.call('HGET', KEYS[1], 'since')
     return counter.counted_at >= (since and tonumber(since) or told_at)
   end
-  counter.was = entry_of(counter)
-  local score = not counter.is_anew and redis.call('ZSCORE', counter.log, counter.was)
+  local entries, entry = counter.entries, entry_of(counter)
+  local score = not entries.is_anew and redis.call('ZSCORE', counter.log, entry)
+  entries.was = entry
   return score and tonumber(score) == counter.counted_at or false
 end
 
--- Takes what has slid out off the figures in memory, a page after the other. The first page is what an admission
--- removes.
-local function slide(counter)
-  local offset, page = 0, nil
-  repeat
-    page = redis.call('ZRANGEBYSCORE', counter.log, 0, counter.now - counter.length, 'LIMIT', offset, PAGE)
+-- The next of what has slid out, behind so many members. The sums stand before all entries.
+local function page_of(counter, offset)
+  local until_ms = math.max(counter.entries.now - counter.length, 0)
+  return redis.call('ZRANGEBYSCORE', counter.log, SUMS_AT, text_of(until_ms), 'LIMIT', offset, PAGE)
+end
+
+-- Takes what has slid out off the figures in memory, a page after the other. Who writes to the log takes the first page
+-- out of it, so that the others are left in its sums.
+local function slide(counter, page)
+  local entries, first, offset = counter.entries, 2, PAGE
+  entries.gone = #page - 1
+  while page do
     local consumed, held = 0, 0
-    for _, entry in ipairs(page) do
-      local entry_held, entry_consumed = struct.unpack('<i8i8', entry, 33)
+    for at = first, #page do
+      local entry_held, entry_consumed = struct.unpack('<i8i8', page[at], 33)
       consumed, held = consumed + entry_consumed, held + entry_held
     end
-    if offset == 0 then
-      counter.gone, counter.gone_consumed, counter.gone_held = page, consumed, held
+    if first == 1 then
+      entries.left_consumed, entries.left_held = entries.left_consumed + consumed, entries.left_held + held
     end
     counter.consumed, counter.reserved = counter.consumed - consumed, counter.reserved - held
-    counter.live = counter.live - #page
-    offset = offset + PAGE
-  until #page < PAGE
+    entries.live = entries.live - #page + first - 1
+    page = #page == PAGE and page_of(counter, offset)
+    first, offset = 1, offset + PAGE
+  end
   if counter.reserved == 0 then
     counter.next_end = 0
   end
 end
 
--- Reads the log as it counts work of one instant: all entries that are younger than its length. When the clock went
--- back, new work counts at its time, unless the newest entry lies further ahead than that.
+-- Reads the log as it counts work of one instant: all entries that are younger than its length. Work that has slid out
+-- itself moves nothing in it, and nothing is read for it. When the clock went back, new work counts at its time, unless
+-- the newest entry lies further ahead than that.
 function sliding_log.load(counter, _, counted_at, admits, now, epoch, told_at)
-  counter.began, counter.counted_at, counter.admits, counter.now, counter.epoch = counted_at, counted_at, admits, now, epoch
-  counter.gone, counter.gone_consumed, counter.gone_held = {}, 0, 0
-  counter.all_consumed, counter.all_held, counter.count, counter.live, counter.newest = 0, 0, 0, 0, 0
-  counter.sums = redis.call('ZRANGE', counter.log, 0, 0)[1]
-  local newest = redis.call('ZRANGE', counter.log, -1, -1, 'WITHSCORES')[2]
-  counter.is_anew = true
-  if counter.sums and struct.unpack('<i8', counter.sums) == epoch and not (admits and tonumber(newest) >= now + counter.length) then
-    local _, consumed, reserved, next_end = struct.unpack('<i8i8i8i8', counter.sums)
-    counter.is_anew, counter.newest = false, tonumber(newest)
-    counter.count = redis.call('ZCARD', counter.log) - 1
-    counter.live = counter.count
-    counter.all_consumed, counter.all_held = consumed, reserved
-    counter.consumed, counter.reserved, counter.next_end = consumed, reserved, next_end
-    slide(counter)
+  local entries = {
+    is_anew = true, admits = admits, now = now, epoch = epoch, count = 0, live = 0, newest = 0, ends_at = 0, gone = 0, left_consumed = 0, left_held = 0,
+    was = false,
+  }
+  counter.began, counter.counted_at, counter.entries, counter.current = counted_at, counted_at, entries, false
+  if not admits and not (counter.id and counted_at > now - counter.length) then
+    return
+  end
+  local page = page_of(counter, '0')
+  local sums = page[1]
+  if sums then
+    local of_epoch, consumed, reserved, next_end = struct.unpack('<i8i8i8i8', sums)
+    local newest, count, ends_at = read_rest(counter, sums)
+    if of_epoch == epoch and not (admits and newest >= now + counter.length) then
+      entries.is_anew, entries.newest, entries.count, entries.live, entries.ends_at = false, newest, count, count, ends_at
+      counter.consumed, counter.reserved, counter.next_end = consumed, reserved, next_end
+      slide(counter, page)
+    end
   end
   if admits then
     counter.id, counter.entry_held, counter.entry_consumed = nil, 0, 0
@@ -88,7 +121,7 @@ function sliding_log.is_open(counter)
 end
 
 local function is_full(counter)
-  return counter.admits and counter.live >= counter.entries_max
+  return counter.entries.admits and counter.entries.live >= counter.entries_max
 end
 
 -- How many more units fit: none for new work where the log is full.
@@ -99,8 +132,8 @@ end
 
 -- When the last unit has slid out.
 function sliding_log.resets_at(counter)
-  local is_empty = counter.consumed + counter.reserved == 0
-  return is_empty and counter.now or math.max(counter.newest + counter.length, counter.now)
+  local entries, is_empty = counter.entries, counter.consumed + counter.reserved == 0
+  return is_empty and entries.now or math.max(entries.newest + counter.length, entries.now)
 end
 
 -- How long until so many units may fit, in ms; -1 for never. Where holds are in the way, the end of the next hold may
@@ -111,7 +144,7 @@ function sliding_log.wait(counter, need, now)
   end
   local without_holds, with_holds, slots = now, now, now
   local used = need - counter.capacity + counter.consumed
-  local all, full = used + counter.reserved, counter.live - counter.entries_max + 1
+  local all, full = used + counter.reserved, counter.entries.live - counter.entries_max + 1
   local offset, page = 0, { true }
   while #page > 0 and (used > 0 or all > 0 or full > 0) do
     local after = '(' .. integer(now - counter.length)
@@ -136,9 +169,9 @@ end
 
 -- Moves the entry in memory.
 local function move(counter, held, consumed)
+  local entries = counter.entries
   counter.entry_held, counter.entry_consumed = counter.entry_held + held, counter.entry_consumed + consumed
-  counter.all_held, counter.all_consumed = counter.all_held + held, counter.all_consumed + consumed
-  counter.newest = math.max(counter.newest, counter.counted_at)
+  entries.newest = math.max(entries.newest, counter.counted_at)
 end
 
 -- Holds units until `ends_at`.
@@ -165,56 +198,61 @@ function sliding_log.settle(counter, units)
   cell.settle(counter, units)
 end
 
--- Adds an entry. Work whose record was forgotten may come again with the same figures: both count, and the older one
--- has no id any more.
-local function add(counter, entry)
-  if redis.call('ZADD', counter.log, 'NX', counter.counted_at, entry) == 0 then
-    local before = redis.call('ZSCORE', counter.log, entry)
-    local nameless = string.format('%032.0f', before) .. string.sub(entry, 33)
-    redis.call('ZADD', counter.log, before, nameless, counter.counted_at, entry)
+-- Takes out the sums, a page of what slid out, and what the log has of the work, unless that stays as it was.
+local function take_out(counter, entry)
+  local log, entries = counter.log, counter.entries
+  if entries.is_anew or (entries.admits and entries.live == 0) then
+    redis.call('UNLINK', log)
+    entries.count, entries.left_consumed, entries.left_held, entries.was = 0, 0, 0, false
+  else
+    if entries.was and entries.was ~= entry then
+      redis.call('ZREM', log, entries.was)
+      entries.count, entries.was = entries.count - 1, false
+    end
+    redis.call('ZREMRANGEBYRANK', log, '0', entries.gone)
+    entries.count = entries.count - entries.gone
+  end
+  if entries.count == 0 then
+    -- With the key, it was forgotten when that ends.
+    entries.ends_at = 0
+  elseif not entry and entries.newest == counter.counted_at then
+    entries.newest = newest_of(counter)
   end
 end
 
--- Writes the entry and the sums in place of those before. An admission takes out what has slid out, a page at most. One
--- that a full log does not refuse is not counted.
+-- Adds an entry beside one of the same figures, of work whose record was forgotten and that came again. Both count, and
+-- the older one has no id any more.
+local function add_beside(counter, entry)
+  local before = redis.call('ZSCORE', counter.log, entry)
+  local nameless = string.format('%032.0f', before) .. string.sub(entry, 33)
+  redis.call('ZADD', counter.log, before, nameless, counter.counted_at, entry)
+end
+
+-- Writes the entry and the sums in place of those before. What a full log does not refuse is not counted.
 function sliding_log.store(counter, by_redis_clock)
   if is_full(counter) then
     return
   end
-  local log, removed = counter.log, { 'ZREM', counter.log }
+  local log, entries = counter.log, counter.entries
   local entry = counter.entry_held + counter.entry_consumed > 0 and entry_of(counter)
-  local is_over = counter.is_anew or (counter.admits and counter.live == 0)
-  if is_over then
-    redis.call('UNLINK', log)
-    counter.count, counter.sums, counter.was = 0, nil, nil
-    counter.all_held, counter.all_consumed = counter.entry_held, counter.entry_consumed
-  elseif counter.admits then
-    counter.all_held, counter.all_consumed = counter.all_held - counter.gone_held, counter.all_consumed - counter.gone_consumed
-    for _, gone in ipairs(counter.gone) do
-      removed[#removed + 1] = gone
-    end
-  end
-  if counter.was and counter.was ~= entry then
-    removed[#removed + 1] = counter.was
-  end
-  local is_added = entry and entry ~= counter.was
-  if counter.count - (#removed - 2) + (is_added and 1 or 0) == 0 then
-    redis.call('UNLINK', log)
+  take_out(counter, entry)
+  local is_added = entry and not entries.was
+  entries.count = entries.count + (is_added and 1 or 0)
+  if entries.count == 0 then
     return
   end
-  local sums = struct.pack('<i8i8i8i8', counter.epoch, counter.all_consumed, counter.all_held, counter.next_end)
-  if counter.sums and counter.sums ~= sums then
-    removed[#removed + 1] = counter.sums
+  local ends_at = by_redis_clock and hash_end(entries.newest + counter.length, entries.now) or 0
+  local lives_longer = ends_at > entries.ends_at
+  ends_at = math.max(ends_at, entries.ends_at)
+  local sums = struct.pack('<i8i8i8i8i8i8i8', entries.epoch, counter.consumed + entries.left_consumed, counter.reserved + entries.left_held,
+    counter.next_end, entries.newest, entries.count, ends_at)
+  if not is_added then
+    redis.call('ZADD', log, SUMS_AT, sums)
+  elseif redis.call('ZADD', log, 'NX', SUMS_AT, sums, text_of(counter.counted_at), entry) < 2 then
+    add_beside(counter, entry)
   end
-  if #removed > 2 then
-    redis.call(unpack(removed))
-  end
-  redis.call('ZADD', log, SUMS_AT, sums)
-  if is_added then
-    add(counter, entry)
-  end
-  if by_redis_clock then
-    redis.call('PEXPIREAT', log, integer(hash_end(counter.newest + counter.length, counter.now)))
+  if lives_longer then
+    redis.call('PEXPIREAT', log, integer(ends_at))
   end
 end
 

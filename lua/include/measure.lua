@@ -8,7 +8,7 @@
 local function measure(keys, counters, epoch, now, born_at)
   local tenant = {
     key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
-    waits = false, new_counters = false, untold = false, cold = false,
+    waits = false, new_counters = false, untold = false, cold = false, logs = false,
   }
   local holders = { [0] = tenant }
   for number = 1, #counters do
@@ -18,7 +18,7 @@ local function measure(keys, counters, epoch, now, born_at)
       local key = keys[counter.scope_index + 1]
       holder = {
         key = key, wanted = { 'HMGET', key, 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
-        waits = false, new_counters = false, untold = false, cold = false,
+        waits = false, new_counters = false, untold = false, cold = false, logs = false,
       }
       holders[counter.scope_index] = holder
     end
@@ -52,7 +52,8 @@ local function measure(keys, counters, epoch, now, born_at)
     local raw = holder.warm and holder.values[at]
     counter.missing = not raw
     if counter.algorithm.has_log then
-      counter.log = log_key(holder.key, counter.field)
+      holder.logs = holder.logs or log_key(holder.key, '')
+      counter.log = holder.logs .. counter.field
     end
     counter.algorithm.load(counter, raw, born_at or now, not born_at, now, epoch, holder.restored_at)
     if counter.unmoved then

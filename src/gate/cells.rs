@@ -1,10 +1,12 @@
 //! Reads counters from the cells that a plain path answers: the bytes that it wrote, or those that refused.
 
+use crate::domain::algorithms::Parameters;
+use crate::domain::algorithms::cell::{Cell, Moment};
 use crate::domain::amount::Units;
-use crate::domain::codec::{Reader, Undecodable};
+use crate::domain::codec::Undecodable;
 use crate::domain::counter::{Counter, need};
 use crate::domain::punishment::Conduct;
-use crate::domain::reservation::CounterRef;
+use crate::domain::reservation::{CounterRef, Record};
 
 use super::call::Reply;
 use super::reserve::CounterReading;
@@ -12,38 +14,64 @@ use super::reserve::CounterReading;
 /// The wait for the next hold to end where that time is not known, in ms.
 const UNKNOWN_WAIT_MS: i64 = 1000;
 
-/// A calendar's cell, as it counts in one window.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    consumed: i64,
-    reserved: i64,
-    next_end_ms: i64,
+/// Whether the plain paths of `reserve` and `consume` know the cells of these parameters.
+pub(super) fn is_plain(parameters: &Parameters) -> bool {
+    matches!(parameters, Parameters::Calendar(_) | Parameters::FixedWindow(_) | Parameters::SlidingCounter(_))
 }
 
-impl Cell {
-    /// A cell of another window counts nothing yet.
-    fn decode(bytes: &[u8], window_start_ms: i64) -> Result<Self, Undecodable> {
-        let mut reader = Reader::new(bytes);
-        let mark = reader.i64()?;
-        let cell = Self { consumed: reader.i64()?, reserved: reader.i64()?, next_end_ms: reader.i64()? };
-        Ok(if mark == window_start_ms { cell } else { Self::default() })
+/// A counter's cell as it counts some work, and when that is forgotten.
+#[derive(Debug, Clone)]
+struct Counted {
+    parameters: Parameters,
+    cell: Cell,
+    resets_at_ms: i64,
+}
+
+impl Counted {
+    /// A cell that has moved on counts nothing of the work; nor does one of no bytes.
+    fn decode(bytes: &[u8], parameters: Parameters, at: Moment) -> Result<Self, Undecodable> {
+        let stored = if bytes.is_empty() { None } else { Some(Cell::decode(bytes)?) };
+        let cell = parameters.load(stored.as_ref(), at).cell;
+        let resets_at_ms = match parameters {
+            Parameters::Calendar(calendar) => calendar.window.end_ms,
+            Parameters::FixedWindow(fixed) => fixed.end_of(cell.mark),
+            Parameters::SlidingCounter(sliding) => sliding.resets_at_ms(&cell, at.now_ms),
+            _ => return Err(Undecodable("a cell of a plain path")),
+        };
+        Ok(Self { parameters, cell, resets_at_ms })
     }
 
     fn room(&self, capacity: i64) -> i64 {
-        capacity - self.consumed - self.reserved
+        capacity - self.cell.consumed - self.cell.reserved
     }
 
     fn reading(&self, capacity: Option<i64>, now_ms: i64) -> Result<CounterReading, Undecodable> {
         Ok(CounterReading {
-            consumed: Units::new(self.consumed).ok_or(Undecodable("units"))?,
-            reserved: Units::new(self.reserved).ok_or(Undecodable("units"))?,
+            consumed: Units::new(self.cell.consumed).ok_or(Undecodable("units"))?,
+            reserved: Units::new(self.cell.reserved).ok_or(Undecodable("units"))?,
             room: capacity.map(|capacity| self.room(capacity)),
-            resets_at_ms: None,
-            next_hold_ends_at_ms: Some(self.next_end_ms).filter(|&end_ms| end_ms > now_ms),
+            resets_at_ms: Some(self.resets_at_ms),
+            next_hold_ends_at_ms: Some(self.cell.next_end).filter(|&end_ms| end_ms > now_ms),
             current: true,
             would_refuse: false,
             conduct: Conduct::default(),
         })
+    }
+
+    /// The shortest wait for so many units that can help, in ms; none where no wait helps. Where only holds leave no
+    /// room, the end of the next one is the earliest that can help.
+    fn wait_ms(&self, need: i64, capacity: i64, now_ms: i64) -> Option<i64> {
+        if need > capacity {
+            return None;
+        }
+        let known_end_ms = Some(self.cell.next_end).filter(|&end_ms| end_ms > now_ms);
+        let hold_ends_at_ms = known_end_ms.unwrap_or(now_ms + UNKNOWN_WAIT_MS);
+        if let Parameters::SlidingCounter(sliding) = self.parameters {
+            return Some(sliding.wait_ms(&self.cell, need, capacity, hold_ends_at_ms, now_ms));
+        }
+        let to_end_ms = (self.resets_at_ms - now_ms).max(0);
+        let must_reset = need > capacity - self.cell.consumed;
+        Some(if must_reset { to_end_ms } else { to_end_ms.min(hold_ends_at_ms - now_ms) })
     }
 }
 
@@ -51,8 +79,7 @@ impl Cell {
 pub(super) struct Standing<'a> {
     lines: &'a [(u8, i64)],
     capacity: i64,
-    window_end_ms: i64,
-    cell: Cell,
+    counted: Counted,
 }
 
 impl<'a> Standing<'a> {
@@ -63,46 +90,35 @@ impl<'a> Standing<'a> {
         counters: &'a [Counter],
     ) -> Result<Vec<Self>, Undecodable> {
         let mut capacity_at = at + counters.len();
+        let moment = Moment::new_work(reply.now_ms);
         let read = |(cell_at, counter): (usize, &'a Counter)| {
-            let window = counter.window().ok_or(Undecodable("a cell of the calendar"))?;
             let capacity = if counter.is_quota() {
                 capacity_at += 1;
                 reply.integer(capacity_at - 1)?
             } else {
                 counter.refuses_above().get()
             };
-            let cell = Cell::decode(reply.bytes(cell_at)?, window.start_ms)?;
-            Ok(Self { lines: &counter.lines, capacity, window_end_ms: window.end_ms, cell })
+            let counted = Counted::decode(reply.bytes(cell_at)?, counter.parameters, moment)?;
+            Ok(Self { lines: &counter.lines, capacity, counted })
         };
         (at..).zip(counters).map(read).collect()
     }
 
     /// The counter's figures for an answer.
     pub(super) fn reading(&self, now_ms: i64) -> Result<CounterReading, Undecodable> {
-        let reading = self.cell.reading(Some(self.capacity), now_ms)?;
-        Ok(CounterReading { resets_at_ms: Some(self.window_end_ms), ..reading })
+        self.counted.reading(Some(self.capacity), now_ms)
     }
 
-    /// The shortest wait for the amounts that can help, in ms; none where no wait helps. Where only holds leave no
-    /// room, the end of the next one is the earliest that can help.
+    /// The shortest wait for the amounts that can help, in ms; none where no wait helps.
     pub(super) fn wait_ms(&self, amounts: &[Units], now_ms: i64) -> Option<i64> {
-        let need = need(self.lines, amounts);
-        let to_end_ms = (self.window_end_ms - now_ms).max(0);
-        if need > self.capacity {
-            return None;
-        }
-        if need > self.capacity - self.cell.consumed {
-            return Some(to_end_ms);
-        }
-        let until_next_ms = self.cell.next_end_ms - now_ms;
-        Some(if until_next_ms > 0 { until_next_ms } else { UNKNOWN_WAIT_MS }.min(to_end_ms))
+        self.counted.wait_ms(need(self.lines, amounts), self.capacity, now_ms)
     }
 }
 
 /// What each line, in order, would get of what its counters have left after the lines before it.
 pub(super) fn fit(amounts: &[Units], standings: &[Standing<'_>]) -> Vec<Units> {
     let mut rooms: Vec<i64> =
-        standings.iter().map(|standing| standing.cell.room(standing.capacity)).collect();
+        standings.iter().map(|standing| standing.counted.room(standing.capacity)).collect();
     let mut granted = Vec::with_capacity(amounts.len());
     for (line, asked) in amounts.iter().enumerate() {
         let weight_of = |standing: &Standing<'_>| {
@@ -126,6 +142,7 @@ pub(super) fn fit(amounts: &[Units], standings: &[Standing<'_>]) -> Vec<Units> {
 pub(super) fn resolved_readings(
     reply: &Reply,
     at: usize,
+    record: &Record,
     counters: &[CounterRef],
 ) -> Result<Vec<CounterReading>, Undecodable> {
     let mut capacities = vec![None; counters.len()];
@@ -137,11 +154,14 @@ pub(super) fn resolved_readings(
         *capacity = Some(reply.integer(capacity_at + 1)?);
         capacity_at += 2;
     }
+    let moment = Moment::work_of(record.head.born_at_ms, reply.now_ms);
+    // A record that counts by the calendar alone does not say when its windows end.
+    let says_ends = counters.iter().any(|counter| counter.parameters.window().is_none());
     let read = |((cell_at, counter), capacity): ((usize, &CounterRef), Option<i64>)| {
-        let window = counter.parameters.window().ok_or(Undecodable("a cell of the calendar"))?;
         let bytes = reply.bytes(cell_at)?;
-        let cell = if bytes.is_empty() { Cell::default() } else { Cell::decode(bytes, window.start_ms)? };
-        Ok(CounterReading { current: !bytes.is_empty(), ..cell.reading(capacity, reply.now_ms)? })
+        let reading = Counted::decode(bytes, counter.parameters, moment)?.reading(capacity, reply.now_ms)?;
+        let resets_at_ms = reading.resets_at_ms.filter(|_| says_ends);
+        Ok(CounterReading { current: !bytes.is_empty(), resets_at_ms, ..reading })
     };
     (at..).zip(counters).zip(capacities).map(read).collect()
 }

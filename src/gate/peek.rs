@@ -33,6 +33,8 @@ pub struct PeekCall<'a> {
     pub subjects: &'a [SubjectHash],
     /// The counters; their lines are not used.
     pub counters: &'a [Counter],
+    /// Light counters, which the gate alone keeps, likewise.
+    pub light: &'a [Counter],
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
@@ -42,6 +44,8 @@ pub struct PeekCall<'a> {
 pub struct PeekedCounters {
     /// In the order asked; those that `cold` concerns are not current.
     pub readings: Vec<CounterReading>,
+    /// Those of the light counters, in the order asked.
+    pub light: Vec<CounterReading>,
     /// What is cold; none when everything asked for is warm.
     pub cold: Option<Cold>,
     /// The outbox's last id.
@@ -97,25 +101,43 @@ impl Gate {
     /// Reads counters as they are, even of a tenant that is partly cold.
     pub async fn peek_counters(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
         let malformed = |reason| GateError::Malformed { script: "peek", reason };
-        if call.counters.len() > usize::from(u8::MAX) {
-            return Err(malformed("more than 255 counters"));
-        }
-        let counts: Vec<_> = call.counters.iter().map(Count::read).collect();
-        check_counters(&counts, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
+        let pack = |counters: &[Counter]| {
+            if counters.len() > usize::from(u8::MAX) {
+                return Err(malformed("more than 255 counters"));
+            }
+            let counts: Vec<_> = counters.iter().map(Count::read).collect();
+            check_counters(&counts, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
+            let mut packed = Vec::with_capacity(1 + 48 * counters.len());
+            pack_counters(&counts, &[], &mut packed);
+            Ok(packed)
+        };
         let partition = call.partition;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
-        let mut packed = Vec::with_capacity(1 + 48 * call.counters.len());
-        pack_counters(&counts, &[], &mut packed);
-        let arguments = [self.epoch_argument(partition)?, time_argument(call.now_ms), packed];
+        let packed = pack(call.counters)?;
+        let mut light = Vec::new();
+        if !call.light.is_empty() {
+            light = pack(call.light)?;
+            keys.push(self.keys.light(partition, call.tenant, None));
+            keys.extend(
+                call.subjects.iter().map(|hash| self.keys.light(partition, call.tenant, Some(*hash))),
+            );
+        }
+        let arguments = [self.epoch_argument(partition)?, time_argument(call.now_ms), packed, light];
         let reply = self.run(partition, Script::Peek, &keys, &arguments).await?;
         let cold = match reply.status {
             Status::Done => None,
-            Status::Cold => Some(read_cold(&reply, 1)?),
+            Status::Cold => Some(read_cold(&reply, 2)?),
             _ => return Err(Undecodable("a status of peek").into()),
         };
-        Ok(PeekedCounters { readings: reply.readings(0)?, cold, last_id: reply.id, now_ms: reply.now_ms })
+        Ok(PeekedCounters {
+            readings: reply.readings(0)?,
+            light: reply.readings(1)?,
+            cold,
+            last_id: reply.id,
+            now_ms: reply.now_ms,
+        })
     }
 
     /// Reads one reservation, unless the caller is bound to another tenant.

@@ -11,7 +11,7 @@ use crate::domain::reservation::{
 };
 
 use super::call::Reply;
-use super::cells::{Standing, fit};
+use super::cells::{Standing, fit, is_plain};
 use super::conduct::readings_with_conduct;
 use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
@@ -319,12 +319,14 @@ impl ReserveCall<'_> {
     }
 
     /// Whether the script's plain path may decide it: all or nothing, its work is not guarded, and every counter counts
-    /// by the calendar and is none of a shadow limit or one with a punishment.
+    /// by an algorithm that the path knows and is none of a shadow limit or one with a punishment.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
             && self.work.is_none()
             && self.counters.iter().all(|counter| {
-                counter.window().is_some() && counter.kind != Kind::Shadow && counter.punishment().is_none()
+                is_plain(&counter.parameters)
+                    && counter.kind != Kind::Shadow
+                    && counter.punishment().is_none()
             })
     }
 }

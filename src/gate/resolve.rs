@@ -317,7 +317,7 @@ fn read_places(
 ) -> Result<Vec<(CounterRef, CounterReading)>, Undecodable> {
     let Some(rest) = &record.body.rest else { return Ok(Vec::new()) };
     let readings = if reply.bytes(at)?.is_empty() {
-        resolved_readings(reply, at + 1, &rest.counters)?
+        resolved_readings(reply, at + 1, record, &rest.counters)?
     } else {
         reply.readings(at)?
     };

@@ -349,6 +349,7 @@ impl World {
             tenant: &self.tenant,
             subjects: &[],
             counters: std::slice::from_ref(check),
+            light: &[],
             now_ms: Some(now_ms),
         };
         self.gate.peek_counters(&call).await.unwrap().readings[0]

@@ -162,6 +162,67 @@ async fn an_admission_takes_out_a_page_of_what_slid_out_and_counts_none_of_it(
 
 #[rstest]
 #[tokio::test]
+async fn a_resolve_takes_out_a_page_too_unless_its_own_work_has_slid_out(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ask =
+        |key: String, at_ms: i64| pages(&key, 2).under([log_of(1_000)]).lasting(500_000).at(START_MS + at_ms);
+    for number in 0..100 {
+        world.hold(&ask(number.to_string(), 0)).await;
+    }
+    world.hold(&ask("late".into(), SECOND_MS)).await;
+    let counts = async |after_ms: i64| {
+        let reading = world.reading_at(START_MS + after_ms, &log_of(1_000)).await;
+        (reading.consumed.get(), reading.reserved.get())
+    };
+    let before = world.server.command(&["DUMP", &key(&world)]);
+    for key in ["0", "1"] {
+        done(world.consume_at(START_MS + LENGTH_MS, key, total("1"), true).await);
+    }
+    assert_eq!(world.server.command(&["DUMP", &key(&world)]), before, "they read none of it, and write none");
+    for (total_so_far, left) in [("1", 37), ("2", 1)] {
+        done(world.consume_at(START_MS + LENGTH_MS, "late", total(total_so_far), false).await);
+        let used: i64 = total_so_far.parse().unwrap();
+        assert_eq!((counts(LENGTH_MS).await, members(&world)), ((used, 2 - used), 1 + left));
+    }
+    assert_eq!(counts(LENGTH_MS + SECOND_MS).await, (0, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_log_of_an_older_version_is_read_and_goes_on(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4)).await;
+    world.hold(&ask_for("b", 3).at(START_MS + SECOND_MS)).await;
+    // Its sums end after the next end.
+    let sums: Vec<Vec<u8>> =
+        redis::from_redis_value(world.server.command(&["ZRANGE", &key(&world), "0", "0"])).unwrap();
+    let shorten = "redis.call('ZREM', KEYS[1], ARGV[1]) redis.call('ZADD', KEYS[1], -1, ARGV[1]:sub(1, 32))";
+    let mut command = redis::cmd("EVAL");
+    command.arg(shorten).arg(1).arg(key(&world)).arg(&sums[0]);
+    command.exec(&mut world.server.connection()).unwrap();
+    assert_eq!(counts(&world, SECOND_MS).await, (0, 7));
+    done(world.consume_at(START_MS + 2 * SECOND_MS, "b", total("2"), true).await);
+    assert_eq!((counts(&world, 2 * SECOND_MS).await, members(&world)), ((2, 4), 3));
+    let reading = world.reading_at(START_MS + LENGTH_MS, &log()).await;
+    assert_eq!((reading.consumed, reading.reserved), (units(2), units(0)));
+    assert_eq!(reading.resets_at_ms, Some(START_MS + LENGTH_MS + SECOND_MS));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_log_is_over_with_what_is_newest_of_what_is_left(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4)).await;
+    world.hold(&ask_for("b", 3).at(START_MS + SECOND_MS)).await;
+    done(world.release_at(START_MS + 2 * SECOND_MS, "b", Totals::Default).await);
+    let reading = world.reading_at(START_MS + 2 * SECOND_MS, &log()).await;
+    assert_eq!((reading.reserved, reading.resets_at_ms), (units(4), Some(START_MS + LENGTH_MS)));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_log_takes_work_of_a_clock_that_went_back_and_not_that_of_one_that_had_leapt_ahead(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {

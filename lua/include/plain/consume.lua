@@ -3,14 +3,18 @@
 -- include kinds
 -- include keys/prefix
 -- include keys/tenant
+-- include hash_end
+-- include fixed_end
 -- include quota_capacity
+-- include plain/counters
 -- include plain/totals
 -- include plain/places
 -- include plain/hashes
+-- include plain/slot
 -- The plain path of nearly every consume: the final one of an open reservation, in time and never cut. Its counters
--- count by the calendar, each one line without weight, and their hashes are warm. Answers each counter's cell as it is
--- written, '' where its window has moved on, then the number and the capacity of each quota. Any other call gets
--- nothing, and nothing is written.
+-- count by the calendar, by fixed windows or are sliding counters without a new slot, each one line without weight, and
+-- their hashes are warm. Answers each counter's cell as it is written, '' where that has moved on, then the number and
+-- the capacity of each quota. Any other call gets nothing, and nothing is written.
 local function plain_consume(real, now, facts)
   local call, unpack_from, pack, byte, reservation, epoch_text = redis.call, struct.unpack, struct.pack, string.byte, KEYS[3], ARGV[1]
   -- read
@@ -20,7 +24,7 @@ local function plain_consume(real, now, facts)
   end
   local layout, state, line_count, flags, step, of_epoch = unpack_from('<BBBBI4i8', raw)
   local is_degraded = flags == 4
-  if layout ~= 1 or state ~= STATE_RESERVED or (flags ~= 0 and not is_degraded) or of_epoch ~= epoch then
+  if layout > 2 or state ~= STATE_RESERVED or (flags ~= 0 and not is_degraded) or of_epoch ~= epoch then
     return nil
   end
   local body_at = 49 + 16 * line_count
@@ -33,9 +37,16 @@ local function plain_consume(real, now, facts)
     return nil
   end
   local counters_at = subjects_at + 1 + 13 * byte(raw, subjects_at)
-  local count = byte(raw, counters_at)
-  -- By counter: scope, field, window's start, flags and line.
-  local places = { unpack_from('<' .. string.rep('Bc8i8BB', count), raw, counters_at + 1) }
+  local count, places, codes, parameters, tail_at = byte(raw, counters_at), nil, {}, nil, nil
+  if layout == 2 then
+    places, codes, parameters, tail_at = plain_counters(raw, counters_at)
+    if not places then
+      return nil
+    end
+  else
+    -- By counter: scope, field, window's start, flags and line.
+    places, tail_at = { unpack_from('<' .. string.rep('Bc8i8BB', count), raw, counters_at + 1) }, counters_at + 1 + 19 * count
+  end
   -- A record of an older version does not say which counters are quotas: each may be.
   local marks = byte(raw, -1) == 128 and unpack_from('<I4', raw, #raw - 4) or 4294967295
   local state_key, of_subjects, told, hashes = tenant_key(key_prefix(), tenant), false, nil, nil
@@ -67,10 +78,11 @@ local function plain_consume(real, now, facts)
   if not header or unpack_from('<i8', header) ~= epoch then
     return nil
   end
+  local born_at, by_redis_clock = unpack_from('<i8', raw, 25), ARGV[3] == '' or ARGV[10] == '1'
   -- After 40 bytes a header lists counters that were created inside their window. They count a record that does not
   -- name them if it was made before their restore. Those of subjects are not looked up here.
   if #header > 40 then
-    local born_at, listed_at = unpack_from('<i8', raw, 25), 42
+    local listed_at = 42
     if byte(header, 41) ~= 0 then
       return nil
     end
@@ -95,17 +107,40 @@ local function plain_consume(real, now, facts)
     if not cell then
       return nil
     end
-    local began, line = places[place - 2], places[place] + 1
-    local mark, consumed, reserved, next_end = unpack_from('<i8i8i8i8', cell)
-    if mark ~= began then
+    local line, mark, consumed, reserved, next_end = places[place] + 1, unpack_from('<i8i8i8i8', cell)
+    local is_current, ends_at, slot_at = mark == places[place - 2], nil, nil
+    if codes[number] == FIXED_WINDOW then
+      ends_at = fixed_end(mark, parameters[2 * number - 1], parameters[2 * number])
+      is_current = born_at >= mark and born_at < ends_at
+    elseif codes[number] then
+      local slot_ms, slots = parameters[2 * number - 1], parameters[2 * number]
+      local slot = math.floor(born_at / slot_ms)
+      if math.floor(now / slot_ms) ~= mark then
+        return nil
+      end
+      ends_at, slot_at = (mark + slots) * slot_ms, 41 + 16 * (slot % slots)
+      is_current = born_at >= unpack_from('<i8', cell, 33) and slot > mark - slots
+    end
+    if not is_current then
       cell = ''
     else
       consumed, reserved = consumed + used[line], reserved - freed[line]
       if reserved < 0 or consumed > 9e15 then
         return nil
       end
-      cell = pack('<i8i8i8i8', began, consumed, reserved, reserved == 0 and 0 or next_end)
+      local front = pack('<i8i8i8i8', mark, consumed, reserved, reserved == 0 and 0 or next_end)
+      cell = slot_at and plain_slot(front, cell, slot_at, used[line], -freed[line]) or not slot_at and front
+      if not cell then
+        return nil
+      end
       if hash then
+        -- A subject's hash that must live longer is left to the script.
+        if ends_at and by_redis_clock and places[place - 4] > 0 then
+          header = hash.told[1]
+          if #header < 40 or hash_end(ends_at, now) > unpack_from('<i8', header, 33) then
+            return nil
+          end
+        end
         local list = hash.writes
         list[#list + 1] = places[place - 3]
         list[#list + 1] = cell
@@ -125,10 +160,10 @@ local function plain_consume(real, now, facts)
   flags = (is_degraded or ARGV[10] ~= '0') and 4 or 0
   local head = string.sub(raw, 9, 40)
   local id = call('XADD', KEYS[2], epoch_text .. '-*', 'e', pack('<BBi8c0BBBBBI4c0c0c0', 1, EVENT_CONSUME, now, ARGV[4], 1,
-    1, STATE_CONSUMED, line_count, flags, step + 1, head, string.sub(raw, 41, 48), lines))
-  local stored = pack('<BBBBI4c0i8c0c0', 1, STATE_CONSUMED, line_count, flags, step + 1, head, tonumber(string.sub(id, #epoch_text + 2)), lines,
+    layout, STATE_CONSUMED, line_count, flags, step + 1, head, string.sub(raw, 41, 48), lines))
+  local stored = pack('<BBBBI4c0i8c0c0', layout, STATE_CONSUMED, line_count, flags, step + 1, head, tonumber(string.sub(id, #epoch_text + 2)), lines,
     string.sub(raw, body_at, body_at + core_length - 1))
-  local is_keyed = byte(raw, counters_at + 2 + 19 * count) == 1
+  local is_keyed = byte(raw, tail_at + 1) == 1
   call('SET', reservation, stored, 'PX', is_keyed and ARGV[7] or ARGV[8])
   if written > 2 then
     call(unpack(writes, 1, written))

@@ -2,14 +2,18 @@
 -- include states
 -- include kinds
 -- include modes
+-- include algorithm_codes
 -- include hash_end
+-- include fixed_end
 -- include quota_capacity
+-- include plain/slot
 -- include plain/wanted
 -- include plain/hashes
--- The plain path of nearly every reserve: new and in time, all or nothing. Its counters count by the calendar, their
--- hashes are warm and have them, and no window is over. Its keys begin at `key` (reservation, due list, states), its
--- arguments at `argument` (head, call, body). Answers each counter's cell, as it is written or as it refuses, then the
--- capacities of quotas. Any other call gets nothing, and nothing is written.
+-- The plain path of nearly every reserve: new and in time, all or nothing. Its counters count by the calendar, by fixed
+-- windows or are sliding counters, their hashes are warm and have them, no window of the calendar is over, no slot is
+-- new, and no clock went back. Its keys begin at `key` (reservation, due list, states), its arguments at `argument`
+-- (head, call, body). Answers each counter's cell, as it is written or as it refuses, then the capacities of quotas.
+-- Any other call gets nothing, and nothing is written.
 local function plain_reserve(real, now, facts, key, argument)
   local packed = ARGV[argument + 1]
   if string.byte(packed) < 8 then
@@ -53,8 +57,8 @@ local function plain_reserve(real, now, facts, key, argument)
   local list = writes
   at = at + 9 * count + 9 * quota_count
   for number = 1, count do
-    local capacity, need, began
-    capacity, need, began, at = unpack_from('<i8i8xi8xxxxxxxx', packed, at)
+    local capacity, need, code, began
+    capacity, need, code, began, at = unpack_from('<i8i8Bi8', packed, at)
     place = number
     if hashes then
       local hash = hashes[string.byte(packed, scopes_at + number)]
@@ -68,6 +72,26 @@ local function plain_reserve(real, now, facts, key, argument)
       return nil
     end
     local mark, consumed, reserved, next_end = unpack_from('<i8i8i8i8', cell)
+    local slot_at
+    if code == CALENDAR then
+      at = at + 8
+    else
+      -- What was read is the length of a fixed window, or of a slot. What refuses nothing may outlive its hash.
+      local length, last = began, string.byte(packed, at)
+      at, began = at + 1, mark
+      if capacity >= 9e15 then
+        return nil
+      elseif code == SLIDING_COUNTER then
+        if math.floor(now / length) ~= mark or now < unpack_from('<i8', cell, 33) then
+          return nil
+        end
+        slot_at = 41 + 16 * (mark % last)
+      elseif now < mark then
+        return nil
+      elseif now >= fixed_end(mark, length, last) then
+        began = now
+      end
+    end
     if mark > began then
       return nil
     elseif mark < began then
@@ -95,7 +119,8 @@ local function plain_reserve(real, now, facts, key, argument)
       end
       reserved = reserved + need
     end
-    cell = pack('<i8i8i8i8', began, consumed, reserved, next_end)
+    local front = pack('<i8i8i8i8', began, consumed, reserved, next_end)
+    cell = slot_at and plain_slot(front, cell, slot_at, is_usage and need or 0, is_usage and 0 or need) or front
     list[2 * place + 1], list[2 * place + 2], answer[7 + number] = names[place + 3], cell, cell
   end
   if refusing ~= '' then

@@ -152,6 +152,39 @@ impl Parameters {
         &mut cell.own[1 + 2 * at..3 + 2 * at]
     }
 
+    /// What the slot of this number counts: consumed and held.
+    fn counts(&self, cell: &Cell, number: i64) -> (i64, i64) {
+        let at = usize::try_from(number.rem_euclid(i64::from(self.slot_count))).unwrap_or_default();
+        let figure = |place: usize| cell.own.get(place).copied().unwrap_or_default();
+        (figure(1 + 2 * at), figure(2 + 2 * at))
+    }
+
+    /// When so many units of a cell have slid out, of what is consumed or of everything: at the latest when all of it
+    /// has (unix ms).
+    fn slid_out_ms(&self, cell: &Cell, mut units: i64, counts_holds: bool, now_ms: i64) -> i64 {
+        let mut number = cell.mark - i64::from(self.slot_count);
+        while units > 0 && number < cell.mark {
+            number += 1;
+            let (consumed, held) = self.counts(cell, number);
+            units -= consumed + if counts_holds { held } else { 0 };
+        }
+        ((number + i64::from(self.slot_count)) * self.slot_ms).max(now_ms)
+    }
+
+    /// When the last unit of a cell has slid out (unix ms).
+    pub fn resets_at_ms(&self, cell: &Cell, now_ms: i64) -> i64 {
+        self.slid_out_ms(cell, cell.consumed + cell.reserved, true, now_ms)
+    }
+
+    /// How long until so many units may fit into a cell, in ms, where its next hold is over at `hold_ends_at_ms`: where
+    /// holds leave no room, that may help before they slide out.
+    pub fn wait_ms(&self, cell: &Cell, need: i64, capacity: i64, hold_ends_at_ms: i64, now_ms: i64) -> i64 {
+        let beyond = need - capacity + cell.consumed;
+        let without_holds_ms = self.slid_out_ms(cell, beyond, false, now_ms);
+        let with_holds_ms = self.slid_out_ms(cell, beyond + cell.reserved, true, now_ms);
+        with_holds_ms.min(without_holds_ms.max(hold_ends_at_ms)) - now_ms
+    }
+
     /// The slot of the work that the cell was read for.
     fn slot_of<'a>(&self, loaded: &'a mut Loaded) -> &'a mut [i64] {
         self.slot(&mut loaded.cell, self.number(loaded.counted_at_ms))

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 
 use super::Memory;
 use super::told::{booked, warm_state};
-use crate::domain::amount::{UNITS_MAX, Units};
+use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
 use crate::domain::punishment::Conduct;
-use crate::domain::reservation::{COUNTERS_MAX, SubjectHash};
-use crate::gate::{
-    CheckAsk, CheckOutcome, CounterReading, GateError, PeekCall, PeekedCounters, RestoredCounter,
-};
+use crate::domain::reservation::SubjectHash;
+use crate::gate::{CounterReading, GateError, PeekCall, PeekedCounters, RestoredCounter};
 use crate::operations::error::Answer;
 use crate::operations::policy_store::TenantEntry;
 use crate::telemetry::labels::Script;
@@ -30,22 +28,21 @@ impl Memory {
             .zip(resolved.counters.iter().cloned())
             .partition(|(_, counter): &(usize, Counter)| entry.is_light(&counter.meter));
         let (kept_at, kept): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+        let (light_at, light): (Vec<_>, Vec<_>) = light.into_iter().unzip();
         let call = PeekCall {
             partition: entry.partition,
             tenant: &entry.definition.id,
             subjects: &hashes,
             counters: &kept,
+            light: &light,
             now_ms: self.core.script_now(),
         };
         let mut peeked = self.core.timed(Script::Peek, self.core.gate.peek_counters(&call)).await?;
         if light.is_empty() {
             return Ok(peeked);
         }
-        let mut readings: Vec<_> = kept_at.iter().copied().zip(peeked.readings).collect();
-        for page in light.chunks(COUNTERS_MAX) {
-            let (at, counters): (Vec<_>, Vec<_>) = page.iter().cloned().unzip();
-            readings.extend(at.into_iter().zip(self.peek_light(entry, &hashes, &counters).await?));
-        }
+        let of_light = light_at.into_iter().zip(std::mem::take(&mut peeked.light));
+        let mut readings: Vec<_> = kept_at.iter().copied().zip(peeked.readings).chain(of_light).collect();
         readings.sort_by_key(|(at, _)| *at);
         peeked.readings = readings.into_iter().map(|(_, reading)| reading).collect();
         if let Some(cold) = &mut peeked.cold {
@@ -53,34 +50,6 @@ impl Memory {
                 cold.counters.iter().filter_map(|counter| kept_at.get(*counter).copied()).collect();
         }
         Ok(peeked)
-    }
-
-    /// How these light counters stand at the gate, in whatever window is theirs now.
-    async fn peek_light(
-        &self,
-        entry: &TenantEntry,
-        subjects: &[SubjectHash],
-        counters: &[Counter],
-    ) -> Result<Vec<CounterReading>, GateError> {
-        let asks = [CheckAsk {
-            tenant: Some(&entry.definition.id),
-            subjects,
-            amounts: &[],
-            counters,
-            valid: (0, UNITS_MAX),
-            needed_until_ms: 0,
-            peeks: true,
-        }];
-        let call = self.core.gate.check(entry.partition, &asks, false, self.core.script_now());
-        match self.core.timed(Script::Check, call).await? {
-            CheckOutcome::Decided { checks, .. } => {
-                Ok(checks.into_iter().flat_map(|check| check.readings).collect())
-            }
-            CheckOutcome::StaleWindow { .. } => {
-                let unknown = CounterReading { current: false, ..reading(&RestoredCounter::default(), None) };
-                Ok(vec![unknown; counters.len()])
-            }
-        }
     }
 
     /// Reads these counters in the books, in order, while the gate is away. One that the ledger cannot restore is not

@@ -253,8 +253,14 @@ impl Outage {
 
     /// Whether the gate answers at all: the outbox's last id.
     async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<OutboxId, GateError> {
-        let call =
-            PeekCall { partition, tenant, subjects: &[], counters: &[], now_ms: self.core.script_now() };
+        let call = PeekCall {
+            partition,
+            tenant,
+            subjects: &[],
+            counters: &[],
+            light: &[],
+            now_ms: self.core.script_now(),
+        };
         self.core.timed(Script::Peek, self.core.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
     }
 

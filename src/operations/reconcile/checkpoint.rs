@@ -181,6 +181,7 @@ impl Reconcile {
                 tenant: &entry.definition.id,
                 subjects,
                 counters: std::slice::from_ref(counter),
+                light: &[],
                 now_ms: self.core.script_now(),
             };
             match self.core.gate.peek_counters(&call).await {

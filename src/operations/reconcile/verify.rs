@@ -155,6 +155,7 @@ impl Reconcile {
             tenant: &entry.definition.id,
             subjects: &[],
             counters: &resolved.counters,
+            light: &[],
             now_ms: self.core.script_now(),
         };
         let peeked = match self.core.gate.peek_counters(&call).await {

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use tollgate::domain::algorithms::{Parameters, fixed_window, sliding_counter};
 use tollgate::domain::counter::Counter;
 use tollgate::domain::reservation::{OnExcess, OnLate};
 use tollgate::gate::ReserveMode;
@@ -19,6 +20,10 @@ pub(super) const SUBJECTS: [&str; 2] = ["ada", "bob"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Calendar,
+    /// By fixed windows.
+    Fixed,
+    /// By a sliding counter.
+    Sliding,
     /// No calendar cuts it: by another algorithm.
     Uncut,
     Quota,
@@ -116,6 +121,11 @@ impl Case {
         all.map(|(number, planned)| planned.at(number, self.window_at(now_ms))).collect()
     }
 
+    /// Whether a counter has fixed windows, and whether one is a sliding counter.
+    pub(super) fn has_fixed_and_sliding(&self) -> [bool; 2] {
+        [Kind::Fixed, Kind::Sliding].map(|kind| self.counters.iter().any(|planned| planned.kind == kind))
+    }
+
     /// The calendar's window at this time.
     pub(super) fn window_at(&self, now_ms: i64) -> (i64, i64) {
         let start_ms = now_ms - now_ms % self.window_ms;
@@ -127,9 +137,17 @@ impl Planned {
     fn at(&self, number: u8, window: (i64, i64)) -> Counter {
         let name = name_of(number);
         let counter = if self.kind == Kind::Quota { quota(&name) } else { limit(&name, self.capacity) };
+        let length_ms = window.1 - window.0;
         let parameters = match self.kind {
+            Kind::Fixed => {
+                Parameters::FixedWindow(fixed_window::Parameters { length_ms, aligned: number % 2 == 1 })
+            }
+            Kind::Sliding => Parameters::SlidingCounter(sliding_counter::Parameters {
+                slot_ms: length_ms / 5,
+                slot_count: 6,
+            }),
             Kind::Uncut => {
-                let ways = uncut(window.1 - window.0);
+                let ways = uncut(length_ms);
                 ways[usize::from(number) % ways.len()].1
             }
             _ => in_window(window.0, window.1),
@@ -140,7 +158,7 @@ impl Planned {
 
     /// Whether it is of this scope and counts by the calendar.
     pub(super) fn is_told_with(&self, scope: u8) -> bool {
-        self.scope == scope && self.kind != Kind::Uncut
+        self.scope == scope && matches!(self.kind, Kind::Calendar | Kind::Quota)
     }
 
     /// Its capacity, where it is a quota.
@@ -157,13 +175,28 @@ pub(super) fn name_of(number: u8) -> [u8; 8] {
 }
 
 fn counters(line_count: usize, subject_count: u8) -> impl Strategy<Value = Vec<Planned>> {
-    let kind = prop_oneof![14 => Just(Kind::Calendar), 1 => Just(Kind::Uncut), 3 => Just(Kind::Quota)];
+    let of_calendar = prop_oneof![14 => Just(Kind::Calendar), 1 => Just(Kind::Uncut), 3 => Just(Kind::Quota)];
+    let mixed = prop_oneof![
+        6 => Just(Kind::Calendar), 5 => Just(Kind::Fixed), 5 => Just(Kind::Sliding), 2 => Just(Kind::Quota),
+    ];
+    let of = |kind: BoxedStrategy<Kind>| {
+        let one = planned(kind, line_count, subject_count).boxed();
+        prop_oneof![4 => vec(one.clone(), 1..4), 1 => vec(one, 4..=16)]
+    };
+    prop_oneof![of(of_calendar.boxed()), of(mixed.boxed())]
+}
+
+fn planned(
+    kind: BoxedStrategy<Kind>,
+    line_count: usize,
+    subject_count: u8,
+) -> impl Strategy<Value = Planned> {
     let weights = prop_oneof![
         3 => (0..line_count).prop_map(move |line| (0..line_count).map(|at| i64::from(at == line)).collect()),
         1 => vec(0..4_i64, line_count).prop_map(|mut weights: Vec<i64>| { weights[0] += i64::from(weights.iter().sum::<i64>() == 0); weights }),
     ];
     let capacity = prop_oneof![2 => 5..60_i64, 3 => Just(1_000_000_000_000)];
-    let one = (kind, 0..=subject_count, capacity, weights, any::<bool>()).prop_map(
+    (kind, 0..=subject_count, capacity, weights, any::<bool>()).prop_map(
         |(kind, scope, capacity, weights, is_kept)| Planned {
             kind,
             scope: if kind == Kind::Quota { 0 } else { scope },
@@ -171,8 +204,7 @@ fn counters(line_count: usize, subject_count: u8) -> impl Strategy<Value = Vec<P
             weights,
             is_kept,
         },
-    );
-    prop_oneof![4 => vec(one.clone(), 1..4), 1 => vec(one, 4..=16)]
+    )
 }
 
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {

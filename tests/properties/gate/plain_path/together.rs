@@ -2,6 +2,8 @@
 
 use futures::future::join_all;
 use proptest::test_runner::{Config, TestRunner};
+use tollgate::domain::algorithms::Parameters;
+use tollgate::domain::counter::Counter;
 use tollgate::gate::{Gate, ReserveMode};
 
 use super::*;
@@ -31,8 +33,11 @@ fn asks(case: &Case) -> Vec<Ask> {
         }
     }
     let is_whole = |ask: &Ask| matches!(ask.mode, ReserveMode::AllOrNothing | ReserveMode::Usage);
-    let is_of_calendar = |ask: &Ask| ask.checks.iter().all(|counter| counter.window().is_some());
-    asks.retain(|ask| is_whole(ask) && is_of_calendar(ask));
+    let is_known = |counter: &Counter| {
+        let parameters = counter.parameters;
+        parameters.has_windows() || matches!(parameters, Parameters::SlidingCounter(_))
+    };
+    asks.retain(|ask| is_whole(ask) && ask.checks.iter().all(is_known));
     asks
 }
 
