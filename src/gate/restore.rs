@@ -286,8 +286,8 @@ impl Gate {
         self.tell(partition, Script::RestoreRecord, vec![self.keys.reservation(id)], &arguments).await
     }
 
-    /// Restores one open reservation that a warm tenant does not have. `restored` are the numbers of the state hashes that
-    /// were restored since the ledger had the reservation: they contain its units already.
+    /// Restores one open reservation that a warm tenant does not have. `restored` are the numbers of the state hashes
+    /// that were restored since the ledger had the reservation: they contain its units already.
     pub async fn restore_hold(
         &self,
         id: ReservationId,

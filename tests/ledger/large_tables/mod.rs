@@ -157,6 +157,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     assert!(plans.of("reservation", ledger.reservation(id)).await.is_some());
     plans.of("archived_reservation", ledger.archived_reservation(id)).await;
     plans.of("known_reservation", ledger.known_reservation(id)).await;
+    plans.of("known_together", ledger.known_together(id)).await;
     plans.of("conflict_standing", ledger.conflict_standing(id)).await;
     plans.of("unbooked_admission", ledger.unbooked_admission(id)).await;
     plans.of("park", ledger.park(id, |_| (None, ()))).await;
