@@ -270,6 +270,7 @@ fn record(tenant: TenantId, now_ms: i64) -> Record {
         on_late: OnLate::Charge,
         late_within_seconds: 604_800,
         estimated: false,
+        booked: true,
     };
     let head = Head {
         state: ReservationState::Reserved,

@@ -231,6 +231,7 @@ impl World {
                 on_late: OnLate::Charge,
                 late_within_seconds: 604_800,
                 estimated: false,
+                booked: true,
             }],
             rest: Some(BodyDetails {
                 subjects: Vec::new(),
@@ -291,6 +292,7 @@ impl World {
         let window = Window { start_ms: window.0, end_ms: window.1 };
         Counter {
             scope_index: 0,
+            is_light: false,
             field: quota_field(),
             kind: Kind::Hard,
             class: Class::Rate,

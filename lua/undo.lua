@@ -44,6 +44,9 @@ local sign = record and record.correction > 32 and -1 or 1
 -- Whether the ledger restored a counter after the repeat, and so without it.
 local function is_told(counter)
   local holder = holders[counter.scope_index]
+  if holder.is_light then
+    return false
+  end
   for _, by in ipairs({ 'r' .. counter.field, 'r********' }) do
     local sequence, checkpoint = struct.unpack('<i8c16', redis.call('HGET', holder.key, by) or string.rep('\255', 24))
     if checkpoint == string.rep('\0', 16) then

@@ -1,11 +1,12 @@
 -- include outlive
--- Gives each subject hash that a call moves a header, unless it has one of this epoch, and makes it outlive what the
--- call adds to it.
+-- Gives each hash of a subject, or of light counters, that a call moves a header, unless it has one of this epoch, and
+-- makes it outlive what the call adds to it.
 local function keep_subjects(holders, epoch, needed_until, now, by_redis_clock)
   for number, holder in pairs(holders) do
     if number > 0 then
       if not holder.warm then
-        local header = struct.pack('<i8i8i8i8i8', epoch, holder.restored_at, -1, told_sequence(holders[0].values[1]), 0)
+        local header = holder.is_light and struct.pack('<i8i8', epoch, 0)
+          or struct.pack('<i8i8i8i8i8', epoch, holder.restored_at, -1, told_sequence(holders[0].values[1]), 0)
         if holder.values[1] then
           redis.call('DEL', holder.key)
         end

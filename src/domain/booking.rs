@@ -8,6 +8,8 @@
 //! Once the period is closed, open holds have been carried over: what becomes of them is booked where they stand
 //! then. Other facts are corrections there. What returns of a carried hold is left to the job that closes periods,
 //! since how much of it is available again depends on what the period had left.
+//!
+//! A line of a meter that is not booked moves nothing. It keeps its number among the lines of the posting.
 
 use rust_decimal::Decimal;
 
@@ -213,6 +215,10 @@ fn booking(
     let mut corrections = Vec::new();
     for (index, rule) in after.body.lines.iter().enumerate() {
         let moves = line_moves(&after, was, index, is_usage)?;
+        if !rule.booked {
+            lines.push(PostedLine::unmoved(rule.meter.clone()));
+            continue;
+        }
         let stands = open.stands_in(&after.body.tenant, &rule.meter, moves.period, event.gate_time_ms)?;
         if after.head.correction.is_some() && stands.start_ms != moves.period.start_ms {
             return Err(BookError::Closed);

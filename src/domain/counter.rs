@@ -27,6 +27,8 @@ const QUOTA_NEAR_PERCENT: i64 = 80;
 pub struct Counter {
     /// Its scope: 0 is the tenant, n the n-th subject of the request.
     pub scope_index: u8,
+    /// Of a booked reservation: whether it is a light counter, because it counts only lines that are not booked.
+    pub is_light: bool,
     /// Its field in the scope's state hash.
     pub field: CounterField,
     /// What it does when its capacity is reached: its limit's, overrides included.
@@ -295,6 +297,7 @@ impl Counter {
             if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(without_load) };
         CounterRef {
             scope_index: self.scope_index,
+            is_light: self.is_light,
             field: self.field,
             parameters,
             cap: is_capped.then_some(capacity),

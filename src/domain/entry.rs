@@ -47,6 +47,13 @@ pub struct PostedLine {
     pub begins_to_consume: bool,
 }
 
+impl PostedLine {
+    /// A line that moves nothing.
+    pub fn unmoved(meter: MeterId) -> Self {
+        Self { meter, movements: Vec::new(), first_leg: 0, begins_to_consume: false }
+    }
+}
+
 /// A movement with everything that the books store of it: a row of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

@@ -109,7 +109,8 @@ impl Holds {
             }
         }
         for (number, place) in rest.counters.iter().enumerate() {
-            let counts = place.parameters.holds_survive() && !record.head.leaves_out(number);
+            let is_restored = place.parameters.holds_survive() && !place.is_light;
+            let counts = is_restored && !record.head.leaves_out(number);
             let subject = subject_of(place, rest).filter(|_| counts);
             let Some(subject) = subject else { continue };
             let line = |&(line, weight): &(u8, i64)| {

@@ -2,6 +2,7 @@
 
 mod packing;
 
+pub(crate) use packing::LIGHT_SCOPE;
 pub(super) use packing::decode_uncharged;
 
 use std::fmt;
@@ -209,6 +210,8 @@ pub struct LineRule {
     pub late_within_seconds: u32,
     /// Whether what was held is an estimate.
     pub estimated: bool,
+    /// Whether the meter is booked. Of one that is not, the gate counts the line, and the books leave it out.
+    pub booked: bool,
 }
 
 /// The name of a counter's field in a state hash: eight ASCII characters that encode the counter's identity and
@@ -265,6 +268,8 @@ pub enum PlaceCapacity {
 pub struct CounterRef {
     /// Its scope: 0 is the tenant, n the n-th subject.
     pub scope_index: u8,
+    /// Whether it is a light counter that a booked reservation moved, because it counts lines that are not booked.
+    pub is_light: bool,
     /// Its field in the state hash.
     pub field: CounterField,
     /// The parameters it was counted by, such as the window.
@@ -309,6 +314,13 @@ pub struct BodyDetails {
     pub hour_start_ms: i64,
     /// The caller's metadata, as a JSON object; empty when none was given.
     pub metadata: String,
+}
+
+impl Body {
+    /// The lines that the books take, each with its number.
+    pub fn booked_lines(&self) -> impl Iterator<Item = (usize, &LineRule)> {
+        self.lines.iter().enumerate().filter(|(_, rule)| rule.booked)
+    }
 }
 
 /// A reservation's whole record.

@@ -7,7 +7,7 @@ use crate::domain::counter::{Counter, need};
 use crate::domain::limit::{Class, Kind, Limit};
 use crate::domain::parked::CounterLife;
 use crate::domain::punishment::Punishment;
-use crate::domain::reservation::{CounterField, CounterRef, LINES_MAX};
+use crate::domain::reservation::{CounterField, CounterRef, LIGHT_SCOPE, LINES_MAX};
 
 use super::conduct::pack_punishment;
 
@@ -21,6 +21,7 @@ const PUNISHED: u8 = 128;
 #[derive(Clone, Copy)]
 pub(super) struct Count<'a> {
     scope_index: u8,
+    is_light: bool,
     field: CounterField,
     parameters: Parameters,
     lines: &'a [(u8, i64)],
@@ -36,6 +37,7 @@ impl<'a> Count<'a> {
     pub(super) fn of(counter: &'a Counter) -> Self {
         Self {
             scope_index: counter.scope_index,
+            is_light: counter.is_light,
             field: counter.field,
             parameters: counter.parameters,
             lines: &counter.lines,
@@ -54,7 +56,7 @@ impl<'a> Count<'a> {
 
     /// The same among the keys of another call: 0 is the tenant's, 1 a subject's.
     pub(super) fn in_scope(self, scope_index: u8) -> Self {
-        Self { scope_index, ..self }
+        Self { scope_index, is_light: false, ..self }
     }
 
     /// The same without its capacity.
@@ -66,6 +68,7 @@ impl<'a> Count<'a> {
     pub(super) fn at(place: &'a CounterRef, life: &CounterLife) -> Self {
         Self {
             scope_index: place.scope_index,
+            is_light: place.is_light,
             field: place.field,
             parameters: place.parameters,
             lines: &place.lines,
@@ -104,7 +107,7 @@ pub(super) fn check_counters(
 /// Layout, each part for all counters before the next part begins:
 /// ```text
 /// B counters  B quotas  B counters of subjects
-/// per counter: B scope_index
+/// per counter: B scope_index, + 128 for a light counter of a booked call
 /// per counter: c8 field; then per quota: c9 `q` and its field
 /// per counter: i8 capacity (-2: the quota's)  i8 need  B algorithm  its parameters
 /// per counter: i8 since  B flags  [its punishment]  per line: B line [i8 weight]
@@ -117,7 +120,8 @@ pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut
     for number in [counters.len(), quotas().count(), of_subjects] {
         out.put_byte(u8::try_from(number).unwrap_or(u8::MAX));
     }
-    out.extend(counters.iter().map(|counter| counter.scope_index));
+    let light = |counter: &Count<'_>| if counter.is_light { LIGHT_SCOPE } else { 0 };
+    out.extend(counters.iter().map(|counter| counter.scope_index | light(counter)));
     for counter in counters {
         out.extend_from_slice(&counter.field.0);
     }

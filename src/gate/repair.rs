@@ -8,7 +8,7 @@ use crate::domain::reservation::{CounterField, Record};
 
 use super::Gate;
 use super::error::GateError;
-use super::restore::{Holder, with_epoch};
+use super::restore::{Holder, restored_in, with_epoch};
 use super::scripts::Script;
 use super::status::Status;
 
@@ -121,7 +121,7 @@ impl Gate {
         let mut arguments = self.mutating_in(epoch, call.now_ms);
         arguments.push(with_epoch(call.again, epoch).encode());
         arguments.push(call.place.sequence.to_string().into_bytes());
-        arguments.push(with_epoch(call.booked, epoch).encode());
+        arguments.push(restored_in(call.booked, epoch).encode());
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.extend(self.tombstone_arguments());
         let reply = self.run(partition, Script::Undo, &keys, &arguments).await?;

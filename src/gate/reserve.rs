@@ -79,8 +79,7 @@ pub struct ReserveCall<'a> {
     pub max_life_ms: i64,
     /// The span in which all windows of the call are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
-    /// When the last window of a subject's counter ends (unix ms), of a light reservation of any counter; 0 where no
-    /// subject has a counter.
+    /// When the last window of a subject's counter or of a light one ends (unix ms); 0 where there is none.
     pub subject_windows_end_ms: i64,
     /// Whether the ledger may have the call's key from before the gate's memory.
     pub may_be_known: bool,
@@ -319,7 +318,7 @@ impl ReserveCall<'_> {
     }
 
     /// Whether the script's plain path may decide it: all or nothing, its work is not guarded, and every counter counts
-    /// by an algorithm that the path knows and is none of a shadow limit or one with a punishment.
+    /// by an algorithm that the path knows, stands in a state hash and is none of a shadow limit or one with a punishment.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
             && self.work.is_none()
@@ -327,6 +326,7 @@ impl ReserveCall<'_> {
                 is_plain(&counter.parameters)
                     && counter.kind != Kind::Shadow
                     && counter.punishment().is_none()
+                    && !counter.is_light
             })
     }
 }

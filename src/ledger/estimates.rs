@@ -265,9 +265,9 @@ fn count(
     }
     let Some(operation) = body.rest.and_then(|rest| rest.operation) else { return false };
     let mut is_counted = false;
-    for (LineRule { meter, estimated, .. }, line) in body.lines.into_iter().zip(units) {
+    for (LineRule { meter, estimated, booked, .. }, line) in body.lines.into_iter().zip(units) {
         let cost = (operation.clone(), meter);
-        if !costs.contains(&cost) || !is_learned(&cost) {
+        if !booked || !costs.contains(&cost) || !is_learned(&cost) {
             continue;
         }
         is_counted = true;

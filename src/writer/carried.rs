@@ -85,8 +85,8 @@ fn ended_periods(
 /// The periods of a reservation's lines, by tenant, meter and start.
 fn periods_of(record: &Record) -> impl Iterator<Item = (TenantId, MeterId, i64)> {
     let start_ms = record.body.rest.as_ref().map(|rest| rest.period_ms.0);
-    let lines = record.body.lines.iter();
-    lines.filter_map(move |line| Some((record.body.tenant.clone(), line.meter.clone(), start_ms?)))
+    let lines = record.body.booked_lines();
+    lines.filter_map(move |(_, line)| Some((record.body.tenant.clone(), line.meter.clone(), start_ms?)))
 }
 
 /// The latest gate time of these events (unix ms).

@@ -67,7 +67,8 @@ fn lines(rules: &[LineRule], now: &[LineUnits], before: &[LineUnits]) -> Vec<Str
     let lines = rules.iter().zip(now).enumerate().filter_map(|(line, (rule, now))| {
         let booked = before.get(line).map_or(Units::ZERO, |units| units.consumed);
         let rest = now.consumed.saturating_sub(booked);
-        (rest > Units::ZERO).then(|| format!("{} {}", rest.to_amount(rule.decimals), rule.meter))
+        (rule.booked && rest > Units::ZERO)
+            .then(|| format!("{} {}", rest.to_amount(rule.decimals), rule.meter))
     });
     lines.collect()
 }

@@ -113,3 +113,33 @@ async fn after_a_loss_of_memory_light_counters_begin_anew() {
     assert_eq!(after.text("/remaining"), "2");
     app.finish().await;
 }
+
+#[tokio::test]
+async fn while_the_gate_is_away_work_on_booked_meters_and_others_is_parked_and_booked_as_far_as_it_goes() {
+    let app = impatient().start().await;
+    with_minutes(&app).await;
+    app.define("meters/page", json!({ "unit": "page", "without_limit": "unlimited" })).await;
+    let line = |meter: &str, amount: &str| json!({ "meter": meter, "amount": amount });
+    let mixed = |calls: &str| json!({ "tenant": "acme", "lines": [line("page", "2"), line("open", calls)] });
+    let held = app.held(mixed("1").lasting(3600)).await;
+    app.drained().await;
+    let denied = json!({ "tenant": "acme", "lines": [line("page", "2"), line("call", "1")] });
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "denied", denied).await.is_problem(503, "gate_unavailable");
+    let used = app.post_keyed(USAGE, "used", mixed("2")).await.expect(201);
+    assert_eq!((used.text("/ack"), used.body["degraded"].as_bool()), ("ledger", Some(true)));
+    let totals = json!({ "lines": [line("page", "1"), line("open", "1")] });
+    app.resolve(&held, "consume", totals.clone()).await.expect(200);
+    drop(frozen);
+    super::gate_away::replayed(&app).await;
+    let again = app.post_keyed(USAGE, "used", mixed("2")).await.expect(200);
+    assert_eq!((again.text("/id"), again.text("/lines/1/consumed")), (used.text("/id"), "2"));
+    assert_eq!(app.resolve(&held, "consume", totals).await.expect(200).body["replayed"], true);
+    let look = app.post(CHECK, of("open").with("peek", true)).await.expect(200);
+    assert_eq!(look.text("/remaining"), "2", "only what was held before is counted: {look:?}");
+    app.drained().await;
+    let usage = app.get("/v1/tenants/acme/usage").await.expect(200);
+    let booked = usage.body["data"].as_array().unwrap();
+    assert_eq!((booked.len(), usage.text("/data/0/consumed")), (1, "3"), "{usage:?}");
+    app.finish().await;
+}

@@ -148,6 +148,7 @@ pub fn limit(name: &[u8; 8], capacity: i64) -> Counter {
     let definition = serde_json::json!({ "id": "limit", "meter": "page", "window": "day", "capacity": "1" });
     Counter {
         scope_index: 0,
+        is_light: false,
         field: field(name),
         kind: Kind::Hard,
         class: Class::Rate,

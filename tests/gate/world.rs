@@ -216,6 +216,7 @@ impl World {
             on_late: line.rule.2,
             late_within_seconds: line.rule.3,
             estimated: false,
+            booked: true,
         };
         Body {
             fingerprint: tollgate::domain::fingerprint::Fingerprint([ask.meaning; 16]),

@@ -8,16 +8,16 @@ use super::ratelimit::{CHECK, minute, of, started, with_limits};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
-fn calls(amount: u32) -> Value {
+pub(super) fn calls(amount: u32) -> Value {
     json!({ "tenant": "acme", "meter": "call", "amount": amount.to_string() })
 }
 
-fn slots() -> Value {
+pub(super) fn slots() -> Value {
     json!({ "id": "slots", "meter": "call", "algorithm": "concurrency", "counts": "reservations", "capacity": "2" })
 }
 
 /// Consumed and reserved units of the minute.
-async fn counted(app: &TestApp) -> (String, String) {
+pub(super) async fn counted(app: &TestApp) -> (String, String) {
     let quota = app.quota().await;
     let limits = quota.body["limits"].as_array().unwrap().clone();
     let minute = limits.into_iter().find(|limit| limit["id"] == "minute").unwrap();
@@ -25,7 +25,7 @@ async fn counted(app: &TestApp) -> (String, String) {
     (text("consumed"), text("reserved"))
 }
 
-fn both(consumed: &str, reserved: &str) -> (String, String) {
+pub(super) fn both(consumed: &str, reserved: &str) -> (String, String) {
     (consumed.to_owned(), reserved.to_owned())
 }
 

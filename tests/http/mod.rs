@@ -47,6 +47,7 @@ mod load;
 mod lowered_allowances;
 mod made_up_keys;
 mod metrics;
+mod mixed_reservations;
 mod money_adjustments;
 mod movements;
 mod periods;

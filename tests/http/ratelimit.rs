@@ -28,7 +28,7 @@ pub(super) fn minute(capacity: &str) -> Value {
     json!({ "id": "minute", "meter": "call", "algorithm": "fixed_window", "window_seconds": 60, "capacity": capacity })
 }
 
-fn per_ip(capacity: &str) -> Value {
+pub(super) fn per_ip(capacity: &str) -> Value {
     minute(capacity).with("id", "ip").with("scope", "subject").with("subject_kind", "ip")
 }
 
@@ -235,22 +235,6 @@ async fn on_a_booked_meter_a_check_is_a_usage_and_needs_a_key() {
     app.drained().await;
     let usage = app.get("/v1/tenants/acme/usage").await.expect(200);
     assert_eq!(usage.text("/data/0/consumed"), "6", "{usage:?}");
-    app.finish().await;
-}
-
-#[tokio::test]
-async fn booked_meters_and_others_do_not_go_together() {
-    let app = started(json!([minute("5")])).await;
-    for path in [RESERVATIONS, USAGE] {
-        assert_eq!(app.post_keyed(path, "k", of("mixed")).await.expect(422).pointers(), ["/operation"]);
-        let lines = json!([{ "meter": "page", "amount": "1" }, { "meter": "call", "amount": "1" }]);
-        let refused =
-            app.post_keyed(path, "l", json!({ "tenant": "acme", "lines": lines })).await.expect(422);
-        assert_eq!(refused.pointers(), ["/lines/1/meter"]);
-        assert!(refused.text("/errors/0/message").contains("apart"), "{refused:?}");
-    }
-    let refused = app.post(CHECK, of("mixed")).await.expect(422);
-    assert_eq!(refused.pointers(), ["/operation"]);
     app.finish().await;
 }
 

@@ -70,6 +70,7 @@ impl Work {
             on_late: OnLate::Charge,
             late_within_seconds: 604_800,
             estimated: false,
+            booked: true,
         };
         let head = Head {
             state: ReservationState::Reserved,

@@ -40,7 +40,7 @@ impl World {
         found.into_iter().map(|key| key[prefix.len()..].to_owned()).collect()
     }
 
-    fn expires_in_ms(&self, key: &str) -> i64 {
+    pub(super) fn expires_in_ms(&self, key: &str) -> i64 {
         redis::from_redis_value(self.server.command(&["PTTL", key])).unwrap()
     }
 

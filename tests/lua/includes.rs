@@ -78,15 +78,17 @@ fn lua_and_rust_build_the_same_keys() {
     let id = ids.fresh(partition, 1_700_000_000_000, 9);
     let light = ids.light(id);
     let built = files("include/keys");
-    let texts =
-        ["include/integer"].iter().map(|name| fs::read_to_string(lua().join(format!("{name}.lua"))).unwrap());
+    let texts = ["include/integer", "include/light_scope"]
+        .iter()
+        .map(|name| fs::read_to_string(lua().join(format!("{name}.lua"))).unwrap());
     let (first, rest): (Vec<_>, Vec<_>) = built.iter().partition(|(name, _)| !name.ends_with("/subject"));
     let all: String = texts.chain(first.into_iter().chain(rest).map(|(_, text)| text.clone())).collect();
     let calls = "local prefix = key_prefix()\nreturn { prefix, due_key(prefix, 1700000060000), reservation_key(prefix, ARGV[1]), \
         tenant_key(prefix, ARGV[2]), subject_key(prefix, ARGV[2], ARGV[3]), known_subjects_key(tenant_key(prefix, ARGV[2])), \
         log_key(subject_key(prefix, ARGV[2], ARGV[3]), ARGV[4]), \
         bans_key(subject_key(prefix, ARGV[2], ARGV[3]), 1, '7'), \
-        light_key(prefix, ARGV[2], ARGV[3]), light_key(prefix, ARGV[2], ''), reservation_key(prefix, ARGV[5]) }";
+        light_key(prefix, ARGV[2], ARGV[3]), light_key(prefix, ARGV[2], ''), reservation_key(prefix, ARGV[5]), \
+        beside_key(subject_key(prefix, ARGV[2], ARGV[3])) }";
     let script = format!("#!lua\n{all}{calls}");
     let meta = keys.meta(partition);
     let (hex, light_hex) = (id.to_hex(), light.to_hex());
@@ -105,6 +107,7 @@ fn lua_and_rust_build_the_same_keys() {
         keys.light(partition, &tenant, Some(hash)),
         keys.light(partition, &tenant, None),
         keys.reservation(light),
+        keys.light(partition, &tenant, Some(hash)),
     ];
     assert_eq!(answer, expected);
     assert_eq!(built.len(), expected.len() - 2, "an include that this test does not hold");

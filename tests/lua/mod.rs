@@ -16,6 +16,7 @@ mod includes;
 mod interval;
 mod leaky_bucket;
 mod lease;
+mod mixed;
 mod punishment;
 mod record;
 mod release;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
+use tollgate::domain::algorithms::Parameters;
 use tollgate::domain::amount::Amount;
 use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId};
@@ -241,6 +242,18 @@ async fn behave_alike_light(server: Arc<Server>, rules: Vec<Rule>, counters: Vec
     assert!(subject.events().await.is_empty(), "none of it is told to the ledger");
 }
 
+/// Every second counter is a light one, which is restored by nobody; the others, and events, are as without these.
+async fn behave_alike_mixed(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Counter>, steps: Vec<Step>) {
+    let mut subject = Subject::new(server, false, rules.clone(), &counters).await;
+    for check in subject.checks.iter_mut().skip(1).step_by(2) {
+        check.is_light = !matches!(check.parameters, Parameters::SlidingLog(_));
+    }
+    let mut model = Model::new(rules, counters, BUCKET_MS);
+    let kept: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::LoseMemory)).collect();
+    step_alike(&mut subject, &mut model, &kept).await;
+    assert_eq!(in_any_order_of_sweeps(subject.events().await), in_any_order_of_sweeps(model.told));
+}
+
 /// The gate and its model take the same steps, and stand alike after each.
 async fn step_alike(subject: &mut Subject, model: &mut Model, steps: &[Step]) {
     for (number, step) in steps.iter().enumerate() {
@@ -344,6 +357,19 @@ fn light_reservations_behave_like_the_model_through_any_sequence_of_calls() {
         });
         run.unwrap_or_else(|failure| panic!("{name}: {failure}"));
     }
+}
+
+#[test]
+fn booked_reservations_with_light_counters_behave_like_the_model_through_any_sequence_of_calls() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::own();
+    let config = Config { cases: MIXED_CASES, failure_persistence: None, ..Config::default() };
+    let sequence = (rules(), some_in_shadow(mixed_counters()), steps());
+    let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
+        runtime.block_on(behave_alike_mixed(Arc::clone(&server), rules, counters, steps));
+        Ok(())
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// What sort of answer it is, without its figures.

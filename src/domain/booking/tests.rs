@@ -20,6 +20,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
         on_late: OnLate::Charge,
         late_within_seconds: 60,
         estimated: false,
+        booked: true,
     };
     let line = |(held, consumed): &(i64, i64)| LineUnits::new(units(*held), units(*consumed));
     Record {
@@ -449,4 +450,20 @@ proptest! {
             prop_assert_eq!(stands(Account::Consumed), line.consumed.get().into());
         }
     }
+}
+
+#[test]
+fn a_line_that_is_not_booked_moves_nothing_and_the_lines_after_it_keep_their_numbers() {
+    let mut held = record(&[(10, 0), (20, 0)], ReservationState::Reserved);
+    held.body.lines[0].booked = false;
+    let reserved = book(&event(Change::Reserve(held.clone())), None, &ALWAYS_OPEN).unwrap();
+    let consumed = book(&event(consume(&held, &[12, 25], true)), Some(&held), &ALWAYS_OPEN).unwrap();
+    for booking in [&reserved, &consumed] {
+        let [unbooked, booked] = &booking.lines[..] else { panic!("{:?}", booking.lines) };
+        assert!(unbooked.movements.is_empty() && !unbooked.begins_to_consume);
+        assert!(!booked.movements.is_empty());
+    }
+    assert_eq!(consumed.after.units[0].consumed, units(12), "the record has it all the same");
+    let wrong = book(&event(consume(&consumed.after, &[11, 25], true)), Some(&consumed.after), &ALWAYS_OPEN);
+    assert!(wrong.is_err());
 }

@@ -37,6 +37,7 @@ fn anomaly_of(counter: &Counter, operation: Option<&OperationId>) -> Option<Coun
     };
     Some(Counter {
         scope_index: counter.scope_index,
+        is_light: counter.is_light,
         field,
         kind,
         class: Class::Rate,

@@ -78,6 +78,7 @@ impl Winner {
     ) -> Counter {
         Counter {
             scope_index,
+            is_light: false,
             field: self.identity.field,
             kind: self.kind,
             class: self.limit.class,

@@ -36,6 +36,7 @@ impl Resolved {
         let field = field_of(&name, LimitSignature::of_interval(), 0, 0);
         let counter = |scope_index: u8| Counter {
             scope_index,
+            is_light: false,
             field,
             kind: Kind::Hard,
             class: Class::Rate,

@@ -284,6 +284,7 @@ impl QuotaRule {
     fn counter(&self, request: &Request<'_>) -> Counter {
         Counter {
             scope_index: 0,
+            is_light: false,
             field: self.identity.field,
             kind: if self.mode == QuotaMode::Soft { Kind::Soft } else { Kind::Hard },
             class: Class::Quota,

@@ -12,9 +12,9 @@
 //!           per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
 //! places  = B subject_count  per subject: c13 hash
 //!           B counter_count  per counter
-//!             layout 1: B scope_index  c8 field  i8 window_start_ms  B flags
+//!             layout 1: B scope  c8 field  i8 window_start_ms  B flags
 //!                       [flags & 32: i8 window_end_ms  i8 capacity]  per line: B line  [flags & 16: i8 weight]
-//!             layout 2: B scope_index  c8 field  B flags  B algorithm  [flags & 32: i8 capacity]
+//!             layout 2: B scope  c8 field  B flags  B algorithm  [flags & 32: i8 capacity]
 //!                       the algorithm's parameters  per line as above
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
@@ -25,12 +25,14 @@
 //! to wait for a queue, and for how long, + 32 it corrects what was used, + 64 by taking back. (In old versions 2 said
 //! the 8, without the units.) Only a record of layout 2 has the 16, and with it a place that older versions do not
 //! read. `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject) + 8 where what was held is
-//! an estimate; older versions, which estimate nothing, do not know the 8.
+//! an estimate + 16 where the meter is not booked; older versions, which estimate nothing, do not know the 8, and none
+//! but a light record had such a line before there was the 16.
+//! A counter's `scope` = its scope's index + 128 where it is a light counter of a booked reservation.
 //! A counter's `flags` = number of lines (1 to 8), plus 16 when weights are given (else each is 1), plus 32 when the
 //! capacity is given (a line is `cap`).
 //!
-//! In layout 1, every counter counts by the calendar. Layout 2 is used only for a record with another algorithm, so
-//! that an older version, which reads only layout 1, never meets it while the policy has only calendars.
+//! In layout 1, every counter counts by the calendar, and none is a light one. Layout 2 is used only for other records,
+//! so that an older version, which reads only layout 1, never meets it while the policy has only calendars.
 //!
 //! Layouts 3 and 4 are 1 and 2 with `unmoved`: a bit for each counter that the record names and did not move, from the
 //! lowest on. They are used only where there is one, which takes a shadow limit that would have refused.
@@ -61,6 +63,9 @@ const FRONT_BYTES: usize = 16;
 const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
 const ESTIMATED: u8 = 8;
+const UNBOOKED: u8 = 16;
+/// How much higher the scope of a light counter of a booked reservation is, in records and in calls.
+pub(crate) const LIGHT_SCOPE: u8 = 128;
 const QUOTA_CAPACITY: i64 = -2;
 const LATE: u8 = 1;
 const DEGRADED: u8 = 4;
@@ -157,7 +162,7 @@ fn rules(line: &LineRule) -> u8 {
         OnLate::Charge => 0,
         OnLate::Reject => 4,
     };
-    excess + late + if line.estimated { ESTIMATED } else { 0 }
+    excess + late + if line.estimated { ESTIMATED } else { 0 } + if line.booked { 0 } else { UNBOOKED }
 }
 
 fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
@@ -171,8 +176,9 @@ fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
         _ => return Err(Undecodable("on_excess")),
     };
     let on_late = if rules & 4 == 0 { OnLate::Charge } else { OnLate::Reject };
-    let (late_within_seconds, estimated) = (reader.u32()?, rules & ESTIMATED != 0);
-    Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds, estimated })
+    let late_within_seconds = reader.u32()?;
+    let (estimated, booked) = (rules & ESTIMATED != 0, rules & UNBOOKED == 0);
+    Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds, estimated, booked })
 }
 
 impl BodyDetails {
@@ -260,7 +266,7 @@ fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
 
 /// Whether layout 1 can represent all of these.
 fn are_of_calendar(counters: &[CounterRef]) -> bool {
-    counters.iter().all(|counter| counter.parameters.window().is_some())
+    counters.iter().all(|counter| counter.parameters.window().is_some() && !counter.is_light)
 }
 
 fn encode_places(counters: &[CounterRef], out: &mut Vec<u8>) {
@@ -275,7 +281,7 @@ fn encode_places(counters: &[CounterRef], out: &mut Vec<u8>) {
             PlaceCapacity::Limit(units) => units.get(),
             PlaceCapacity::Quota => QUOTA_CAPACITY,
         });
-        out.put_byte(counter.scope_index);
+        out.put_byte(counter.scope_index | if counter.is_light { LIGHT_SCOPE } else { 0 });
         out.extend_from_slice(&counter.field.0);
         match counter.parameters.window().filter(|_| of_calendar) {
             Some(window) => {
@@ -308,7 +314,8 @@ fn decode_places(reader: &mut Reader<'_>, layout: u8) -> Result<Vec<CounterRef>,
 }
 
 fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterRef, Undecodable> {
-    let scope_index = reader.u8()?;
+    let scope = reader.u8()?;
+    let (scope_index, is_light) = (scope & !LIGHT_SCOPE, scope & LIGHT_SCOPE != 0);
     let field = CounterField(reader.array()?);
     let (flags, parameters, cap) = match layout {
         LAYOUT | LAYOUT_UNMOVED => {
@@ -332,7 +339,7 @@ fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterRef, Undec
         let line = reader.u8()?;
         lines.push((line, if flags & WEIGHTED == 0 { 1 } else { reader.i64()? }));
     }
-    Ok(CounterRef { scope_index, field, parameters, cap, lines, is_quota: None })
+    Ok(CounterRef { scope_index, is_light, field, parameters, cap, lines, is_quota: None })
 }
 
 fn decode_capacity(reader: &mut Reader<'_>) -> Result<PlaceCapacity, Undecodable> {

@@ -23,6 +23,7 @@ fn standing(
         on_late,
         late_within_seconds: 10,
         estimated: false,
+        booked: true,
     };
     let record = Record {
         head: Head {

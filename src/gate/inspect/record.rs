@@ -70,8 +70,9 @@ fn line_text(rule: &LineRule, units: &LineUnits) -> String {
 }
 
 fn rule_text(rule: &LineRule) -> String {
+    let unbooked = if rule.booked { "" } else { ", not booked" };
     format!(
-        "decimals {}, on_excess {:?}, on_late {:?} within {} s",
+        "decimals {}, on_excess {:?}, on_late {:?} within {} s{unbooked}",
         rule.decimals.count(),
         rule.on_excess,
         rule.on_late,
@@ -90,7 +91,8 @@ fn place_text(place: &CounterRef) -> String {
         Some(window) => format!("calendar from {}", instant(window.start_ms)),
         None => format!("{:?}", place.parameters),
     };
-    format!("{} of scope {}, {counted}, {}{cap}", place.field.as_str(), place.scope_index, lines.join(", "))
+    let (field, light) = (place.field.as_str(), if place.is_light { " (light)" } else { "" });
+    format!("{field} of scope {}{light}, {counted}, {}{cap}", place.scope_index, lines.join(", "))
 }
 
 /// One event, in a line.

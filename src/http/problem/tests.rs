@@ -59,6 +59,7 @@ fn limit() -> LimitStatus {
     LimitStatus {
         counter: Counter {
             scope_index: 0,
+            is_light: false,
             field: CounterField::default(),
             kind: Kind::Hard,
             class: Class::Quota,

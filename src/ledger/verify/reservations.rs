@@ -80,6 +80,10 @@ fn add(lines: &mut Vec<Line>, record: &Record) {
     for (index, (units, rule)) in record.units.iter().zip(&record.body.lines).enumerate() {
         let held = if is_open { units.outstanding() } else { Units::ZERO };
         let mut amounts = [held, units.consumed].map(|units| units.to_amount(rule.decimals).decimal());
+        // What is not booked has no entries.
+        if !rule.booked {
+            amounts = [Decimal::ZERO; 2];
+        }
         if record.head.takes_back() {
             amounts[1] = -amounts[1];
         }

@@ -35,7 +35,7 @@ pub(super) struct Costed {
     operation: Option<OperationId>,
     /// The operation's least time between calls.
     interval: Option<OperationInterval>,
-    /// Whether its meters are booked; otherwise the gate alone counts them.
+    /// Whether one of its meters is booked; otherwise the gate alone counts them.
     is_booked: bool,
 }
 
@@ -122,15 +122,9 @@ impl Calls {
         let policy = self.core.policy.current();
         let work = check_work(&policy, request)?;
         let (lines, operation) = lines_of(&policy, &work, None)?;
-        let booked = lines.iter().filter(|line| line.meter.booked).count();
-        let is_booked = booked == lines.len();
+        let is_booked = lines.iter().any(|line| line.meter.booked);
         if is_booked && request.key.is_none() && !request.peeks {
             return Err(OperationError::KeyRequired);
-        }
-        if booked > 0 && !is_booked {
-            let message =
-                "costs meters that are booked and others that are not: reserve the ones and check the others";
-            return Err(OperationError::field("/operation", message));
         }
         let interval = operation.as_ref().and_then(|operation| operation.interval());
         let operation = operation.map(|operation| operation.id.clone());

@@ -373,7 +373,8 @@ impl Calls {
         granted: &[Units],
     ) {
         let is_usage = mode == ReserveMode::Usage;
-        let lines = prepared.lines.iter().zip(granted).map(|(line, units)| {
+        let booked = prepared.lines.iter().zip(granted).filter(|(line, _)| line.meter.booked);
+        let lines = booked.map(|(line, units)| {
             let (held, consumed) = if is_usage { (Units::ZERO, *units) } else { (*units, Units::ZERO) };
             (line.meter.id.clone(), line.meter.decimals, held, consumed)
         });

@@ -284,9 +284,10 @@ impl Calls {
 
     fn remember_resolved(&self, id: ReservationId, resolving: &Resolving, outcome: &ResolveOutcome) {
         let ResolveOutcome::Done { record, previous, event, .. } = outcome else { return };
-        let lines = record.body.lines.iter().zip(&record.units).zip(previous).map(|((rule, now), before)| {
+        let lines = record.body.booked_lines().filter_map(|(line, rule)| {
+            let (now, before) = (record.units.get(line)?, previous.get(line)?);
             let consumed = now.consumed.saturating_sub(before.consumed);
-            (rule.meter.clone(), rule.decimals, Units::ZERO, consumed)
+            Some((rule.meter.clone(), rule.decimals, Units::ZERO, consumed))
         });
         let acknowledged = Acknowledged {
             event: *event,

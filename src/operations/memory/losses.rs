@@ -47,10 +47,10 @@ pub(in crate::operations) enum Lines {
 
 impl Lines {
     /// The lines of an event.
-    pub(in crate::operations) fn of(mut lines: impl ExactSizeIterator<Item = Line>) -> Self {
-        match (lines.len(), lines.next()) {
-            (1, Some(line)) => Self::One(line),
-            (_, first) => Self::Many(first.into_iter().chain(lines).collect()),
+    pub(in crate::operations) fn of(mut lines: impl Iterator<Item = Line>) -> Self {
+        match (lines.next(), lines.next()) {
+            (Some(line), None) => Self::One(line),
+            (first, second) => Self::Many(first.into_iter().chain(second).chain(lines).collect()),
         }
     }
 

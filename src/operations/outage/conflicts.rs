@@ -223,7 +223,7 @@ fn said(call: &ParkedCall, reservation: Option<&Record>) -> Vec<(MeterId, Amount
             .lines
             .iter()
             .zip(&record.units)
-            .filter(|(_, units)| units.consumed > Units::ZERO)
+            .filter(|(line, units)| line.booked && units.consumed > Units::ZERO)
             .map(|(line, units)| (line.meter.clone(), units.consumed.to_amount(line.decimals)))
             .collect(),
         ParkedCall::Consume { totals, .. } | ParkedCall::Release { incurred: totals } => match totals {
@@ -242,7 +242,7 @@ fn said(call: &ParkedCall, reservation: Option<&Record>) -> Vec<(MeterId, Amount
     }
 }
 
-/// The part of these totals that a reservation has not consumed.
+/// The part of these totals, of meters that are booked, that a reservation has not consumed.
 fn not_in(record: &Record, said: &[(MeterId, Amount)]) -> Answer<Vec<(MeterId, Amount)>> {
     let mut missing = Vec::new();
     for (meter, amount) in said {
@@ -251,6 +251,9 @@ fn not_in(record: &Record, said: &[(MeterId, Amount)]) -> Answer<Vec<(MeterId, A
             missing.push((meter.clone(), *amount));
             continue;
         };
+        if !line.booked {
+            continue;
+        }
         let said = amount
             .to_units(line.decimals)
             .map_err(|error| OperationError::Internal(format!("parked call: {error}")))?;

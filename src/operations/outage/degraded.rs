@@ -49,10 +49,11 @@ pub(in crate::operations) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<C
 }
 
 /// Keeps only counters that the ledger can restore: of work that the gate did not see, only they can be counted later.
+/// Light ones are none of these.
 pub(in crate::operations) fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
-    resolved.counters.retain(|counter| counter.parameters.holds_survive());
+    resolved.counters.retain(|counter| counter.parameters.holds_survive() && !counter.is_light);
     if let Some(rest) = &mut body.rest {
-        rest.counters.retain(|place| place.parameters.holds_survive());
+        rest.counters.retain(|place| place.parameters.holds_survive() && !place.is_light);
     }
 }
 

@@ -206,7 +206,7 @@ impl Outage {
                     free.insert(Held {
                         share: Share::default(),
                         counter: counter.clone(),
-                        is_light,
+                        is_light: is_light || counter.is_light,
                         seen_at: now,
                         is_in_the_way: false,
                         turn: Arc::default(),

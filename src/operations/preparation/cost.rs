@@ -47,6 +47,7 @@ impl Line {
             on_late: self.meter.on_late,
             late_within_seconds: self.meter.late_within_seconds,
             estimated: self.estimate.is_some(),
+            booked: self.meter.booked,
         }
     }
 }

@@ -20,8 +20,8 @@ pub(in crate::operations) fn counters_end_ms(counters: &[Counter], at_ms: i64) -
     counters.iter().map(|counter| counter.ends_at_ms(at_ms)).max().unwrap_or_default()
 }
 
-/// When the last counter of a subject has forgotten what is counted at `at_ms`; 0 where no subject has a counter.
+/// When the last counter of a subject, or light one, has forgotten what is counted at `at_ms`; 0 where there is none.
 pub(in crate::operations) fn subject_counters_end_ms(resolved: &Resolved, at_ms: i64) -> i64 {
-    let of_subjects = resolved.counters.iter().filter(|counter| counter.scope_index > 0);
+    let of_subjects = resolved.counters.iter().filter(|counter| counter.scope_index > 0 || counter.is_light);
     of_subjects.map(|counter| counter.ends_at_ms(at_ms)).max().unwrap_or_default()
 }

@@ -114,7 +114,8 @@ impl Preparation {
         let estimating =
             (call == RESERVE).then_some(Estimating { estimates: &self.estimates, tenant: &request.tenant });
         let (lines, operation) = lines_of(&policy, &request.work, estimating)?;
-        let is_light = are_light(&lines, &request.work, call)?;
+        refuse_unbooked(&lines, &request.work, call)?;
+        let is_light = lines.iter().all(|line| !line.meter.booked);
         let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
         let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);
         let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(ttl_seconds);
@@ -200,6 +201,7 @@ impl Preparation {
             })
             .and_then(|resolved| resolved.with_anomalies(prepared.operation.as_ref()))
             .map_err(|error| OperationError::field("/lines", error.to_string()))?;
+        let resolved = if prepared.is_light() { resolved } else { mark_light(resolved, &prepared.lines) };
         let body = Body {
             fingerprint: prepared.fingerprint,
             tenant: request.tenant.clone(),
@@ -282,24 +284,32 @@ pub(super) fn refuse_archived(entry: &TenantEntry) -> Answer<()> {
     Ok(())
 }
 
-/// Whether the gate alone keeps it, because none of its meters is booked. A call has meters of one kind only, and an
-/// event or a correction only such as are booked.
-fn are_light(lines: &[Line], work: &Work, call: &str) -> Answer<bool> {
-    let Some(at) = lines.iter().position(|line| !line.meter.booked) else { return Ok(false) };
+/// Events are for the books: they need a meter that is booked. What finance corrects is booked all of it.
+fn refuse_unbooked(lines: &[Line], work: &Work, call: &str) -> Answer<()> {
+    let unbooked = |line: &Line| !line.meter.booked;
+    let Some(at) = lines.iter().position(unbooked) else { return Ok(()) };
     let meter = lines.get(at).map_or("", |line| line.meter.id.as_str());
-    let message = match lines.iter().all(|line| !line.meter.booked) {
-        true if call == RESERVE || call == USAGE => return Ok(true),
-        true => {
+    let message = match call {
+        CORRECTION => format!("the meter {meter} is not booked: there is nothing of it to correct"),
+        EVENT if lines.iter().all(unbooked) => {
             format!("the meter {meter} is not booked: reserve it, use it or check it, but send no events")
         }
-        false => {
-            format!("the meter {meter} is not booked and others are: ask for the ones and the others apart")
-        }
+        _ => return Ok(()),
     };
     Err(match work {
         Work::Operation { .. } => OperationError::field("/operation", message),
         Work::Lines { .. } => OperationError::field(format!("/lines/{at}/meter"), message),
     })
+}
+
+/// Of a call that is booked: the counters that count only lines that are not stand among the light ones.
+fn mark_light(mut resolved: Resolved, lines: &[Line]) -> Resolved {
+    let is_unbooked =
+        |(line, _): &(u8, i64)| lines.get(usize::from(*line)).is_some_and(|line| !line.meter.booked);
+    for counter in &mut resolved.counters {
+        counter.is_light = counter.lines.iter().all(is_unbooked);
+    }
+    resolved
 }
 
 /// The key of what is written. A dry run writes nothing, so it has no key and is never a replay.

@@ -15,6 +15,7 @@ fn record() -> Record {
         on_late: OnLate::Reject,
         late_within_seconds: 604_800,
         estimated: name == "llm.token",
+        booked: true,
     };
     let subject =
         Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("a b/7").unwrap() };
@@ -49,6 +50,7 @@ fn record() -> Record {
                 counters: vec![
                     CounterRef {
                         scope_index: 0,
+                        is_light: false,
                         field: CounterField(*b"abcdefgh"),
                         parameters: in_window(1_699_999_200_000, 1_700_002_800_000),
                         cap: Some(PlaceCapacity::Quota),
@@ -57,6 +59,7 @@ fn record() -> Record {
                     },
                     CounterRef {
                         scope_index: 1,
+                        is_light: false,
                         field: CounterField(*b"ABCDEFGH"),
                         parameters: in_window(0, 0),
                         cap: None,
@@ -146,4 +149,20 @@ fn damaged_records_are_refused_and_never_panic() {
     let mut wrong = bytes;
     wrong[0] = 2;
     assert!(Record::decode(&wrong).is_err());
+}
+
+#[test]
+fn a_record_says_which_lines_are_not_booked_and_which_counters_are_light_in_layout_two() {
+    let mut record = record();
+    record.body.lines[1].booked = false;
+    let booked_counters = record.encode();
+    record.body.rest.as_mut().unwrap().counters[1].is_light = true;
+    let light = record.encode();
+    assert_eq!((booked_counters[0], light[0]), (1, 2), "the plain path reads layout 1 only");
+    for bytes in [booked_counters, light] {
+        let read = Record::decode(&bytes).unwrap();
+        assert_eq!(read.encode(), bytes);
+        assert_eq!(read.body.booked_lines().map(|(number, _)| number).collect::<Vec<_>>(), [0]);
+    }
+    assert!(Record::decode(&record.encode()).unwrap().body.rest.unwrap().counters[1].is_light);
 }
