@@ -1,6 +1,8 @@
 //! Redelivers the parked calls of one reservation: first its admission as it was granted, then its consumes and
 //! releases, merged into one call.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use super::Outage;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::merged_change::{MergedChange, MergedKind};
@@ -48,7 +50,13 @@ impl From<LedgerError> for Halt {
 
 /// The epoch up to whose end the ledger has caught up since this redelivery began.
 #[derive(Default)]
-pub(in crate::operations) struct CaughtUp(Option<Epoch>);
+pub(in crate::operations) struct CaughtUp(Mutex<Option<Epoch>>);
+
+impl CaughtUp {
+    fn up_to(&self) -> MutexGuard<'_, Option<Epoch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A consume or release that waits.
 struct Waiting {
@@ -63,7 +71,7 @@ impl Outage {
         &self,
         id: ReservationId,
         rows: &[&ParkedRow],
-        caught_up: &mut CaughtUp,
+        caught_up: &CaughtUp,
     ) -> Result<Vec<(i64, Settled)>, Halt> {
         let mut settled = Vec::with_capacity(rows.len());
         let mut changes = Vec::with_capacity(rows.len());
@@ -137,7 +145,7 @@ impl Outage {
         id: ReservationId,
         (record, taken_at_ms): (&Record, i64),
         lives: &[CounterLife],
-        caught_up: &mut CaughtUp,
+        caught_up: &CaughtUp,
     ) -> Result<Settled, Halt> {
         let entry = self.core.policy.tenant(&record.body.tenant).await?;
         let mut asked = None;
@@ -186,11 +194,11 @@ impl Outage {
         record: &Record,
         last_id: OutboxId,
         epoch: Option<Epoch>,
-        caught_up: &mut CaughtUp,
+        caught_up: &CaughtUp,
     ) -> Result<Option<Settled>, Halt> {
-        if caught_up.0 != epoch {
+        if *caught_up.up_to() != epoch {
             self.core.progress.catch_up(id.partition(), last_id).await?;
-            caught_up.0 = epoch;
+            *caught_up.up_to() = epoch;
         }
         let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(None) };
         let is_repeat = record.body.fingerprint.repeats(&row.record.body.fingerprint);

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 
 use super::Outage;
 use super::redelivered_calls::{CaughtUp, Halt, Settled};
@@ -22,6 +23,8 @@ use crate::telemetry::labels::Script;
 
 /// How many calls are read at once; the other calls of their reservations come with them.
 const PAGE: usize = 100;
+/// How many reservations are redelivered at once: most of the time is spent waiting for the ledger and the gate.
+const RESERVATIONS_AT_ONCE: usize = 8;
 /// Longer than a page takes; each page takes the lease again. Calls wait this long for an instance that was killed.
 const LEASE: Duration = Duration::from_secs(2);
 /// How long a call waits for the ledger to say whether other calls of its reservation wait.
@@ -56,6 +59,16 @@ enum Redelivered {
     NotYet,
     /// So many callers wait for it already that this one would not be answered in time.
     Crowded,
+}
+
+/// A reservation whose calls were to be redelivered.
+struct Tried<'a> {
+    id: ReservationId,
+    rows: Vec<&'a ParkedRow>,
+    /// The gate's epoch before.
+    epoch: Option<Epoch>,
+    /// The outcome of each call; none where the lease was over or the gate's clock was not trusted.
+    redelivered: Option<Result<Vec<(i64, Settled)>, Halt>>,
 }
 
 impl Outage {
@@ -163,9 +176,9 @@ impl Outage {
 
     async fn redeliver_in_time(&self, tenant: &TenantId, wanted: Wanted) -> Answer<Option<GateError>> {
         let until = Clock::monotonic() + self.core.progress.restore_wait;
-        let mut caught_up = CaughtUp::default();
+        let caught_up = CaughtUp::default();
         loop {
-            match self.redeliver_next(tenant, wanted, until, &mut caught_up).await? {
+            match self.redeliver_next(tenant, wanted, until, &caught_up).await? {
                 Redelivered::All => return Ok(None),
                 Redelivered::Away(error) => return Ok(Some(error)),
                 Redelivered::Crowded => return Err(catching_up()),
@@ -179,10 +192,10 @@ impl Outage {
     /// Redelivers all calls of a tenant, and settles those that are booked.
     async fn redeliver_and_settle(&self, tenant: &TenantId) -> Answer<Redelivered> {
         let partition = self.core.gate.partition_of(tenant);
-        let mut caught_up = CaughtUp::default();
+        let caught_up = CaughtUp::default();
         loop {
             let until = Clock::monotonic() + self.core.progress.restore_wait;
-            let redelivered = self.redeliver_next(tenant, Wanted::Due, until, &mut caught_up).await?;
+            let redelivered = self.redeliver_next(tenant, Wanted::Due, until, &caught_up).await?;
             let delivered = self.parking.delivered(tenant, self.core.gate.epoch(partition)).len();
             match redelivered {
                 Redelivered::More if delivered < DELIVERED_MAX => {}
@@ -203,7 +216,7 @@ impl Outage {
         tenant: &TenantId,
         wanted: Wanted,
         until: Instant,
-        caught_up: &mut CaughtUp,
+        caught_up: &CaughtUp,
     ) -> Answer<Redelivered> {
         let partition = self.core.gate.partition_of(tenant);
         if let Some(away) = self.away(partition, tenant).await? {
@@ -299,31 +312,44 @@ impl Outage {
         tenant: &TenantId,
         wanted: Wanted,
         leased_until: Instant,
-        caught_up: &mut CaughtUp,
+        caught_up: &CaughtUp,
     ) -> Answer<Redelivered> {
         let page = self.undelivered(tenant, wanted, PAGE).await?;
-        for (id, rows) in by_reservation(&page) {
-            if Clock::monotonic() >= leased_until {
-                break;
-            }
-            if !self.core.gate.trusts_time() {
-                return Ok(Redelivered::NotYet);
-            }
-            let epoch = self.core.gate.epoch(id.partition());
-            match self.redeliver_reservation(id, &rows, caught_up).await {
-                Ok(settled) => self.note_settled(tenant, epoch, &rows, settled).await?,
-                Err(Halt::Away(error)) => return Ok(Redelivered::Away(error)),
-                Err(Halt::Failed(error @ OperationError::InQuarantine(_))) => {
+        let each = |(id, rows)| self.redeliver_in_lease(id, rows, leased_until, caught_up).boxed();
+        let redeliveries: Vec<BoxFuture<'_, _>> = by_reservation(&page).into_iter().map(each).collect();
+        let mut redeliveries = futures::stream::iter(redeliveries).buffered(RESERVATIONS_AT_ONCE);
+        while let Some(Tried { id, rows, epoch, redelivered }) = redeliveries.next().await {
+            match redelivered {
+                None => break,
+                Some(Ok(settled)) => self.note_settled(tenant, epoch, &rows, settled).await?,
+                Some(Err(Halt::Away(error))) => return Ok(Redelivered::Away(error)),
+                Some(Err(Halt::Failed(error @ OperationError::InQuarantine(_)))) => {
                     self.parking.pass_over(tenant, epoch, id);
                     self.core.damage.pass_over(Work::Replay, &format!("reservation {id}"), &error).await;
                     if matches!(wanted, Wanted::Of(_)) {
                         return Err(error);
                     }
                 }
-                Err(Halt::Failed(error)) => return Err(error),
+                Some(Err(Halt::Failed(error))) => return Err(error),
             }
         }
         Ok(if page.is_empty() { Redelivered::All } else { Redelivered::More })
+    }
+
+    async fn redeliver_in_lease<'a>(
+        &self,
+        id: ReservationId,
+        rows: Vec<&'a ParkedRow>,
+        leased_until: Instant,
+        caught_up: &CaughtUp,
+    ) -> Tried<'a> {
+        let goes_on = Clock::monotonic() < leased_until && self.core.gate.trusts_time();
+        let epoch = self.core.gate.epoch(id.partition());
+        let redelivered = match goes_on {
+            true => Some(self.redeliver_reservation(id, &rows, caught_up).await),
+            false => None,
+        };
+        Tried { id, rows, epoch, redelivered }
     }
 
     async fn note_settled(
