@@ -3,6 +3,8 @@ ALTER TABLE grants ADD COLUMN goes_on boolean NOT NULL DEFAULT false;
 ALTER TABLE grants
     ADD CONSTRAINT grant_that_goes_on_is_given_once CHECK (NOT goes_on OR recurrence = 'none' AND repeats IS NULL) NOT VALID;
 CREATE INDEX grants_that_go_on ON grants (tenant, meter, period_start) WHERE goes_on AND settled_at IS NULL;
+-- Their end cuts are due as long as they stand: looking for what is due now must not read them all.
+CREATE INDEX due_cuts_by_time ON due_cuts (due_at);
 
 -- What of them stands in later periods.
 CREATE TABLE continued_grants (

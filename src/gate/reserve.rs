@@ -318,7 +318,8 @@ impl ReserveCall<'_> {
     }
 
     /// Whether the script's plain path may decide it: all or nothing, its work is not guarded, and every counter counts
-    /// by an algorithm that the path knows, stands in a state hash and is none of a shadow limit or one with a punishment.
+    /// by an algorithm that the path knows, stands in a state hash and is none of a shadow limit or one with a
+    /// punishment.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
             && self.work.is_none()

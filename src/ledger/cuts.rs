@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{BigInt, Bool, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{BigInt, Bool, SmallInt, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -382,6 +382,7 @@ async fn settle(
     // What the close of the period before brings burns as of this period's start: it has to be known first.
     if period_before_may_go_on(connection, tenant, &stored.meter, window.start_ms).await?
         || quota_changes::is_under_way(connection, &stored, window.start_ms).await?
+        || returned_before(connection, tenant, id).await?
     {
         return Ok(false);
     }
@@ -433,6 +434,26 @@ pub(crate) async fn period_before_may_go_on(
         .bind::<Timestamptz, _>(instant::from_ms(start_ms)?);
     let found: GoesOn = find.get_result(connection).await?;
     Ok(found.may_go_on)
+}
+
+#[derive(QueryableByName)]
+struct Returned {
+    #[diesel(sql_type = Bool)]
+    has_returned: bool,
+}
+
+/// Whether something returned of carried holds before the end cut of this grant or change, and is not booked: since it
+/// was looked for, the close of the period before may have ended what it waited for.
+pub(crate) async fn returned_before(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    id: GrantId,
+) -> Result<bool, LedgerError> {
+    let find = sql_query(include_str!("sql/returned_before_cut.sql"))
+        .bind::<Text, _>(tenant)
+        .bind::<Uuid, _>(id.uuid());
+    let found: Returned = find.get_result(connection).await?;
+    Ok(found.has_returned)
 }
 
 /// What is unburnt of a grant at its end cut, in the period in which it stands; none while there is no such cut.

@@ -309,7 +309,9 @@ async fn settle(
         return Ok(false);
     }
     // What the close of the period before brings is available as of this period's start: it has to be known first.
-    if cuts::period_before_may_go_on(connection, tenant, &change.meter, change.start_ms).await? {
+    if cuts::period_before_may_go_on(connection, tenant, &change.meter, change.start_ms).await?
+        || cuts::returned_before(connection, tenant, change.id).await?
+    {
         return Ok(false);
     }
     let Some((window, free)) = free_at_cut(connection, change).await? else { return Ok(false) };

@@ -133,11 +133,7 @@ async fn who_is_outside_a_share_is_not_denied_for_want_of_a_limit() {
 #[tokio::test]
 async fn a_fault_of_a_check_is_named_by_what_was_sent() {
     let app = started(json!([])).await;
-    let costs = json!([{ "meter": "page", "base": "1" }, { "meter": "call", "base": "1" }]);
-    let patterns = json!([{ "method": "POST", "path": "/both" }]);
-    app.define("operations/both", json!({ "costs": costs, "match": patterns })).await;
     for (body, pointer) in [
-        (json!({ "tenant": "acme", "method": "POST", "endpoint": "/both" }), "/endpoint"),
         (of("read").with("cost", "1").with("attributes", json!({ "a/b~c": 1 })), "/attributes/a~1b~0c"),
         (json!({ "tenant": "acme", "method": "GET", "attributes": { "a/b~c": 1 } }), "/attributes/a~1b~0c"),
     ] {

@@ -147,3 +147,20 @@ async fn what_a_plan_includes_more_ends_with_its_period_also_where_that_has_beco
     assert_eq!(rows(&app.database, raised).await, ["2026-05-01T00:00:00"]);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_ends_waits_for_an_older_one_that_comes_over_two_late_closes() {
+    let app = with(quota_of("0")).await;
+    granted(&app, "older", until("2026-12-01T00:00:00Z", "100").with("priority", 10)).await;
+    let of_may = until("2026-05-20T00:00:00Z", "50").with("effective_at", "2026-05-02T00:00:00Z");
+    let ending = granted(&app, "of May", of_may).await;
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    app.app().operations.grants.follow().await.unwrap();
+    used(&app, "may", "10").await;
+    app.move_clock("2026-05-25T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(ended(&app, &ending).await, pair("expired", "50"), "the older grant burns first");
+    on(&app, "2026-06-01T01:00:00Z").await;
+    assert_eq!(rows(&app.database, CONTINUED).await, ["04 100 100", "05 100 100", "06 90 90"]);
+    app.finish().await;
+}

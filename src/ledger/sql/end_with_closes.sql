@@ -2,13 +2,22 @@
 -- period takes them. No cut of theirs is wanted any more.
 WITH closed AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, closed_at)
-), ended AS (
-    UPDATE grants g SET settled_at = w.closed_at
+), standing AS (
+    -- The view would be read whole: each of its parts has to be joined to the closes.
+    SELECT w.tenant, w.period_start, w.closed_at, g.id AS grant_id
     FROM closed w
-    JOIN standing_grants s USING (tenant, meter, period_start)
-    WHERE g.tenant = s.tenant AND g.id = s.grant_id AND NOT EXISTS (
+    JOIN grants g USING (tenant, meter, period_start)
+    WHERE g.goes_on AND g.settled_at IS NULL
+    UNION ALL
+    SELECT w.tenant, w.period_start, w.closed_at, n.grant_id
+    FROM closed w
+    JOIN continued_grants n USING (tenant, meter, period_start)
+), ended AS (
+    UPDATE grants g SET settled_at = s.closed_at
+    FROM standing s
+    WHERE g.tenant = s.tenant AND g.id = s.grant_id AND g.settled_at IS NULL AND NOT EXISTS (
         SELECT FROM continued_grants n
-        WHERE n.tenant = g.tenant AND n.grant_id = g.id AND n.period_start > w.period_start
+        WHERE n.tenant = g.tenant AND n.grant_id = g.id AND n.period_start > s.period_start
     )
     RETURNING g.tenant, g.id
 ), dropped AS (
