@@ -464,7 +464,7 @@ async fn books_of(in_time: bool) -> [Vec<String>; 4] {
         }
         let next = month + 1;
         app.move_clock(&format!("2026-{month:02}-{last_day}T23:30:00Z")).await;
-        let id = app.held(pages(&held.to_string()).lasting(86_400)).await;
+        let id = app.held(pages(held.to_string()).lasting(86_400)).await;
         step(&format!("2026-{next:02}-01T02:00:00Z")).await;
         match kept {
             0 => app.release(&id).await.expect(200),
