@@ -35,6 +35,15 @@ async fn seal_until_done(app: &TestApp) {
     .await;
 }
 
+/// A run that is still under way when the clock goes on is followed by the next one an hour later, which never comes.
+async fn retention_has_run(app: &TestApp, at: &str) {
+    let due = format!("SELECT count(*) FROM jobs WHERE name = 'retention' AND next_due > '{at}'");
+    wait_for("retention has run", PATIENCE, async || {
+        (rows(&app.database, &due).await == ["1"]).then_some(())
+    })
+    .await;
+}
+
 fn asks(app: &TestApp, found: &str) -> u64 {
     let metrics = app.app().operations.metrics_text();
     let name = format!("tollgate_key_asks_total{{found=\"{found}\"}} ");
@@ -194,6 +203,7 @@ async fn after_the_horizon_a_key_means_a_new_job_and_not_before() {
     forget(&app).await;
     let again = app.post_until_answered(USAGE, "job", pages(3)).await.expect(200);
     assert_eq!((&again.body["replayed"], again.text("/id")), (&json!(true), first.text("/id")));
+    retention_has_run(&app, &at(34)).await;
     app.move_clock(&at(36)).await;
     wait_for("it is archived", PATIENCE, async || {
         let archived = rows(&app.database, "SELECT count(*) FROM reservations_archive").await;
@@ -237,6 +247,8 @@ async fn a_key_whose_job_was_consumed_late_is_the_same_job_until_its_row_is_arch
         let again = app.post_until_answered(RESERVATIONS, "job", pages(5)).await.expect(200);
         assert_eq!((&again.body["replayed"], again.text("/status")), (&json!(true), "consumed"), "day {day}");
     }
+    let day_40 = jiff::Timestamp::from_millisecond(start_ms + 40 * 86_400_000).unwrap();
+    retention_has_run(&app, &day_40.to_string()).await;
     on_day(42).await;
     wait_for("it is archived", PATIENCE, async || {
         let archived = rows(&app.database, "SELECT count(*) FROM reservations_archive").await;
