@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::retention;
 use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE, STATEMENTS};
 use crate::ledger::{Ledger, Manner};
-use crate::operations::{Answer, Operations};
+use crate::operations::{Answer, FollowedGrants, Operations};
 use crate::telemetry::labels::Job;
 
 /// The settings that the jobs need.
@@ -122,9 +122,10 @@ async fn once(
             // An adjustment that cannot be carried out now holds up no grant.
             let (adjusted, done) = (operations.adjustments.follow().await, operations.grants.follow().await?);
             adjusted?;
-            let (begun, settled, told) = (done.begun, done.settled, done.told);
+            let FollowedGrants { begun, settled, advanced, told } = done;
             Ok(format!(
-                "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"
+                "booked {begun} grants that began and {settled} that ended, advanced those of {advanced} quotas that go \
+                on, and sent {told} capacities"
             ))
         }
         Job::Upgrades => {

@@ -169,7 +169,16 @@ pub(crate) async fn read_booked(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
-    let find = sql_query(include_str!("sql/burnables.sql"))
+    load(connection, include_str!("sql/burnables.sql"), periods).await
+}
+
+/// The grants that a statement finds in these periods.
+pub(super) async fn load(
+    connection: &mut AsyncPgConnection,
+    statement: &str,
+    periods: &[(&TenantId, &MeterId, Window)],
+) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
+    let find = sql_query(statement)
         .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| *meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(

@@ -18,8 +18,8 @@ use super::held_parts::{CarriedLeft, HeldPart};
 use super::quotas::{PeriodKey, QuotaPeriod};
 use super::rollovers::{self, Candidate, Left};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, carried_holds, continued_grants, cursors, instant, journal, number,
-    open_periods,
+    BEGIN_BOOKING, Ledger, LedgerError, advances, carried_holds, continued_grants, cursors, instant, journal,
+    number, open_periods,
 };
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
@@ -87,8 +87,9 @@ impl Closed {
     }
 }
 
+/// A period that has ended, as it is read.
 #[derive(QueryableByName)]
-struct Ended {
+pub(super) struct Ended {
     #[diesel(sql_type = Text)]
     tenant: TenantId,
     #[diesel(sql_type = Text)]
@@ -103,8 +104,9 @@ struct Ended {
     rollover_periods: i16,
 }
 
+/// The figures of a period that has ended.
 #[derive(QueryableByName)]
-struct Standing {
+pub(super) struct Standing {
     #[diesel(embed)]
     ended: Ended,
     #[diesel(sql_type = Numeric)]
@@ -131,12 +133,13 @@ struct Standing {
     preserve_overage: bool,
     #[diesel(sql_type = Bool)]
     has_quota: bool,
+    /// Whether its close has to wait.
     #[diesel(sql_type = Bool)]
-    waits: bool,
+    pub(super) waits: bool,
 }
 
 impl Standing {
-    fn candidate(&self, periods: &[ClosingPeriod], older: Vec<HeldPart>) -> Candidate {
+    pub(super) fn candidate(&self, periods: &[ClosingPeriod], older: Vec<HeldPart>) -> Candidate {
         let (tenant, meter, _) = self.ended.key();
         let is_it = |one: &&ClosingPeriod| one.ended.tenant == tenant && one.ended.meter == meter;
         let asked = periods.iter().find(is_it);
@@ -184,7 +187,7 @@ impl Ended {
         (self.tenant.clone(), self.meter.clone(), self.period_start.0)
     }
 
-    fn read(self) -> EndedPeriod {
+    pub(super) fn read(self) -> EndedPeriod {
         let period = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
         EndedPeriod {
             rollover_periods: self.rollover_periods(),
@@ -295,6 +298,8 @@ async fn close(
     note(connection, &closures).await?;
     let closed: Vec<_> = closures.iter().map(|one| (one.ended.key(), one.closed_at_ms)).collect();
     continued_grants::end_with(connection, &closed).await?;
+    let ended: Vec<_> = closures.iter().map(|one| one.ended.clone()).collect();
+    advances::end(connection, &ended, closing.now_ms).await?;
     let carried: Vec<_> = closures.iter().filter_map(|closure| closure.carried.clone()).collect();
     carried_holds::note(connection, &carried).await?;
     let postings = closures.into_iter().map(|closure| closure.posting).collect();
@@ -368,7 +373,8 @@ async fn next_of_holds(
     Ok(next.collect())
 }
 
-async fn read(
+/// The figures of those of these periods that are not closed.
+pub(super) async fn read(
     connection: &mut AsyncPgConnection,
     periods: &[ClosingPeriod],
     grace: Duration,

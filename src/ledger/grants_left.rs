@@ -10,7 +10,7 @@ use rust_decimal::Decimal;
 
 use super::burnables::{self, BookedGrant};
 use super::columns::Milliseconds;
-use super::{BEGIN_LOOK_UP, Ledger, LedgerError, instant, rolled_amounts};
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, advances, instant, rolled_amounts};
 use crate::domain::burn::{BurnPlace, Burnable, burn};
 use crate::domain::grant::{GrantId, Priority};
 use crate::domain::ids::{MeterId, TenantId};
@@ -118,6 +118,9 @@ async fn read(
     let (mut grants, mut rolled) = (HashMap::new(), HashMap::new());
     if !periods.is_empty() {
         grants = burnables::read_booked(connection, &periods).await?;
+        for (key, advanced) in advances::read(connection, &periods).await? {
+            grants.entry(key).or_default().extend(advanced);
+        }
         let into = quotas.iter().map(|quota| (tenant, &quota.meter, quota.period(), quota.rolled_in));
         rolled = rolled_amounts::read(connection, &into.collect::<Vec<_>>()).await?;
     }

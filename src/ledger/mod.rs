@@ -6,6 +6,7 @@
 
 mod active_subjects;
 mod adjustments;
+mod advances;
 mod audit;
 pub mod balances;
 pub(crate) mod billing;

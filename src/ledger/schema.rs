@@ -371,6 +371,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    grant_advances (tenant, meter, period_start, grant_id) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        grant_id -> Uuid,
+        amount -> Numeric,
+    }
+}
+
+diesel::table! {
     grant_burns (tenant, grant_id, period_start) {
         tenant -> Text,
         grant_id -> Uuid,

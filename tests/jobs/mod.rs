@@ -1,5 +1,6 @@
 //! Work that time triggers: jobs claimed from rows, what they do, and the sweep after a leap.
 
+mod advanced_grants;
 mod asked_for;
 mod billed_trace;
 mod carried;

@@ -1,16 +1,20 @@
 -- Raises and resolves the notices of a page of open quotas, from what is booked, with a delivery of each to each
 -- webhook that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and
--- what was used until now would be more than all at its end.
+-- what was used until now would be more than all at its end. Grants that go on count before a close brings them.
 WITH page AS (
     SELECT tenant, meter, period_start, period_end, notices_percent FROM quota_periods
     WHERE period_start <= $1 AND period_end > $1 AND ($2::text IS NULL OR (tenant, meter) > ($2, $3::text))
     ORDER BY tenant, meter
     LIMIT $4
 ), figures AS (
-    SELECT p.*, b.consumed - b.adjusted AS consumed, b.available + b.reserved + b.consumed - b.adjusted AS allowance,
+    SELECT p.*, b.consumed - b.adjusted AS consumed, b.available + b.reserved + b.consumed - b.adjusted + coalesce(a.amount, 0) AS allowance,
         extract(epoch FROM $1 - p.period_start) AS passed_s, extract(epoch FROM p.period_end - p.period_start) AS whole_s
     FROM page p
     JOIN balances b USING (tenant, meter, period_start)
+    LEFT JOIN LATERAL (
+        SELECT sum(v.amount) AS amount FROM grant_advances v
+        WHERE v.tenant = p.tenant AND v.meter = p.meter AND v.period_start = p.period_start
+    ) a ON true
 ), due AS (
     SELECT f.*, t.percent,
         CASE WHEN t.percent > 0 THEN f.consumed * 100 >= t.percent * f.allowance

@@ -1,16 +1,22 @@
 //! Grants that begin and end: booked when they have begun, cut at a boundary of the outbox, and settled when they have
 //! ended.
 
+use std::collections::BTreeMap;
+
 use super::Memory;
 use super::capacities::{period_of, quota_of};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
-use crate::ledger::{QuotaPeriod, StoredGrant};
+use crate::ledger::{EndedPeriod, QuotaPeriod, StoredGrant};
+use crate::operations::boundaries::Boundaries;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 
 /// How many grants are read at once.
 const PAGE: usize = 500;
+/// How many quotas get an advance in one run, and in one transaction: the next run goes on.
+const ADVANCED_MAX: usize = 20_000;
+const ADVANCED_AT_ONCE: usize = 200;
 /// How often a grant is begun again whose period was prepared by an older version of its tenant.
 const BEGIN_TRIES: usize = 3;
 
@@ -21,13 +27,15 @@ pub struct FollowedGrants {
     pub begun: u64,
     /// Grants that have ended and whose unburnt part was booked.
     pub settled: u64,
+    /// Quotas that have grants ahead of the close that brings them.
+    pub advanced: u64,
     /// Capacities that the gate has got.
     pub told: u64,
 }
 
 impl Memory {
-    /// Books the grants of one tenant or of all that have begun, cuts those that begin or end, and books what is
-    /// unburnt of those that have ended. Capacities are not sent.
+    /// Books the grants of one tenant or of all that have begun, cuts those that begin or end, books what is unburnt of
+    /// those that have ended, and advances those that go on after a period that has ended. Capacities are not sent.
     pub(in crate::operations) async fn settle_grants(
         &self,
         tenant: Option<&TenantId>,
@@ -44,7 +52,25 @@ impl Memory {
             self.core.progress.catch_up(partition, place).await?;
         }
         let settled = self.settle_ended(tenant, now_ms).await?;
-        Ok(FollowedGrants { begun, settled, told: 0 })
+        let advanced = self.advance_grants(tenant, now_ms).await?;
+        Ok(FollowedGrants { begun, settled, advanced, told: 0 })
+    }
+
+    /// Advances grants of one tenant or of all that go on after periods which have ended and are not closed.
+    async fn advance_grants(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
+        let mut by_partition: BTreeMap<Partition, Vec<EndedPeriod>> = BTreeMap::new();
+        for ended in self.core.ledger.periods_to_advance(tenant, now_ms, ADVANCED_MAX).await? {
+            by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
+        }
+        let (mut advanced, mut boundaries) = (0, Boundaries::new(&self.core));
+        for (partition, ended) in by_partition {
+            let Some(last_ms) = ended.iter().map(|one| one.period.end_ms).max() else { continue };
+            let Some(after) = boundaries.pass(partition, last_ms).await? else { continue };
+            for chunk in ended.chunks(ADVANCED_AT_ONCE) {
+                advanced += self.core.ledger.advance_grants(partition, chunk, after, now_ms).await?;
+            }
+        }
+        Ok(advanced)
     }
 
     /// Books the grants of one tenant or of all that have begun by `now_ms`. Returns how many.
