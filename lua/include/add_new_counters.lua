@@ -17,7 +17,7 @@ local function add_new_counters(record, number, holder)
     if counts and not named[counter.field] and born_at >= counter.window and born_at < counter.window_end
       and born_at <= counter.told_at then
       for line = 1, record.count do
-        if record.lines[line].meter == counter.meter then
+        if record.lines[line].meter == counter.meter and not record.lines[line].unbooked then
           record.counters[#record.counters + 1] = {
             weights = { [line] = 1 }, scope_index = number, field = counter.field, algorithm = algorithm_of(CALENDAR),
             code = CALENDAR, mark = 0, began = counter.window, window_end = counter.window_end, is_new = true, consumed = 0,

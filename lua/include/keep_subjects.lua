@@ -11,7 +11,7 @@ local function keep_subjects(holders, epoch, needed_until, now, by_redis_clock)
           redis.call('DEL', holder.key)
         end
         redis.call('HSET', holder.key, 'h', header)
-        holder.values[1] = header
+        holder.values[1], holder.warm = header, true
       end
       outlive(holder, needed_until, now, by_redis_clock)
     end

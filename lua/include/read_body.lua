@@ -12,7 +12,7 @@ local function read_body(record)
     meter, decimals, rules, late_within, at = struct.unpack('<Bc0BBI4', raw, at)
     lines[line] = {
       meter = meter, decimals = decimals, late_within = late_within,
-      caps = rules % 4 == 1, rejects_excess = rules % 4 == 2, rejects_late = rules % 8 >= 4,
+      caps = rules % 4 == 1, rejects_excess = rules % 4 == 2, rejects_late = rules % 8 >= 4, unbooked = rules % 32 >= 16,
     }
   end
   if at > #raw then

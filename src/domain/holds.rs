@@ -32,7 +32,7 @@ impl NewCounter {
         let subjects = rest.subjects.iter().map(|(subject, _)| subject);
         let counts = self.counts(record.head.born_at_ms, rest.operation.as_ref(), subjects)
             && !rest.counters.iter().any(names);
-        let line = record.body.lines.iter().position(|line| line.meter == self.meter)?;
+        let line = record.body.lines.iter().position(|line| line.booked && line.meter == self.meter)?;
         counts.then(|| record.units.get(line).map(|units| units.outstanding()))?
     }
 

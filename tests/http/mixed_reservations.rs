@@ -154,6 +154,42 @@ async fn after_a_loss_of_memory_the_lines_are_as_they_were_and_what_was_not_book
 }
 
 #[tokio::test]
+async fn a_tenant_s_state_that_is_deleted_is_restored_beside_the_light_holds_of_its_reservations() {
+    let app = started(json!([slots()])).await;
+    let [first, second] =
+        [app.held(mixed(2, 1).lasting(600)).await, app.held(mixed(1, 1).lasting(600)).await];
+    app.drained().await;
+    let mut gate = app.redis.connection().await;
+    let state: Vec<String> = redis::cmd("KEYS").arg("tg1:*:state:acme").query_async(&mut gate).await.unwrap();
+    let () = redis::cmd("DEL").arg(state).query_async(&mut gate).await.unwrap();
+    app.post(RESERVATIONS, mixed(1, 1)).await.expect(429);
+    app.resolve(&first, "consume", json!({ "lines": lines(2, 1) })).await.expect(200);
+    app.release(&second).await.expect(200);
+    for _ in 0..2 {
+        app.held(mixed(1, 1)).await;
+    }
+    app.post(RESERVATIONS, mixed(1, 1)).await.expect(429);
+    assert_eq!(booked(&app).await, only_pages("2"));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_quota_of_a_meter_that_has_become_booked_counts_no_hold_from_before() {
+    let app = started(json!([])).await;
+    let before = app.held(mixed(2, 6).lasting(600)).await;
+    app.drained().await;
+    app.define("meters/call", json!({ "unit": "call", "booked": true, "without_limit": "unlimited" })).await;
+    let quota = quota_of("10").with("meter", "call");
+    app.define("plans/plan", json!({ "quotas": [quota] })).await;
+    let after = app.held(calls(10)).await;
+    app.resolve(&before, "consume", json!({ "lines": lines(2, 5) })).await.expect(200);
+    app.release(&after).await.expect(200);
+    app.held(calls(10)).await;
+    assert_eq!(booked(&app).await, only_pages("2"));
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_line_stays_what_its_meter_was_when_it_was_held() {
     let app = started(json!([minute("10")])).await;
     let before = app.held(mixed(2, 6)).await;
