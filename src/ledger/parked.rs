@@ -13,7 +13,7 @@ use super::columns::{Milliseconds, reads};
 use super::functions::{clock_timestamp, earlier};
 use super::schema::parked;
 use super::{Ledger, LedgerError, ReservationRow, number, reservations};
-use crate::domain::ids::{ReservationId, TenantId};
+use crate::domain::ids::{Epoch, ReservationId, TenantId};
 
 /// The kind of notice that announces parked calls; its id is their tenant.
 pub const NOTICE: &str = "parked";
@@ -92,6 +92,11 @@ pub struct ParkedCounts {
     pub conflicts: u64,
 }
 
+/// An epoch as it stands in the rows; below all of them while it is not known.
+fn of_epoch(epoch: Option<Epoch>) -> i64 {
+    epoch.map_or(-1, |epoch| number::signed(epoch.0))
+}
+
 fn lock_key(id: ReservationId) -> i64 {
     let (high, low) = id.uuid().as_u64_pair();
     i64::from_le_bytes((high ^ low).to_le_bytes())
@@ -150,14 +155,14 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// The next waiting calls of a tenant, or of one of its reservations, in order. Leaves out the calls in `delivered`
-    /// and the reservations in `without`. At most `limit` calls, and with them the other waiting calls of their
-    /// reservations.
+    /// The next waiting calls of a tenant, or of one of its reservations, in order. Leaves out the calls that were
+    /// delivered in this epoch, and the reservations in `without`. At most `limit` calls, and with them the other
+    /// waiting calls of their reservations.
     pub async fn waiting_calls(
         &self,
         tenant: &TenantId,
         only: Option<ReservationId>,
-        delivered: Vec<i64>,
+        epoch: Option<Epoch>,
         without: &[ReservationId],
         limit: usize,
     ) -> Result<Vec<ParkedRow>, LedgerError> {
@@ -166,7 +171,7 @@ impl Ledger {
             sql_query(include_str!("sql/waiting_calls.sql"))
                 .bind::<Text, _>(tenant)
                 .bind::<Nullable<sql_types::Uuid>, _>(only)
-                .bind::<Array<BigInt>, _>(&delivered)
+                .bind::<BigInt, _>(of_epoch(epoch))
                 .bind::<BigInt, _>(number::limit(limit))
                 .bind::<Array<sql_types::Uuid>, _>(&without)
         };
@@ -181,6 +186,43 @@ impl Ledger {
             waiting.select(parked::tenant).limit(1)
         };
         self.first(query).await
+    }
+
+    /// Records that the gate has got these calls of a tenant in this epoch.
+    pub async fn note_delivered_calls(
+        &self,
+        tenant: &TenantId,
+        epoch: Epoch,
+        numbers: Vec<i64>,
+    ) -> Result<(), LedgerError> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let calls = parked::table
+            .filter(parked::tenant.eq(tenant.clone()))
+            .filter(parked::number.eq_any(numbers))
+            .filter(parked::state.eq(WAITING));
+        let delivered = parked::delivered_in.eq(Some(of_epoch(Some(epoch))));
+        self.execute(diesel::update(calls).set(delivered)).await.map(drop)
+    }
+
+    /// The calls of a tenant that the gate has got in this epoch and that are not settled, in order, at most `limit`.
+    pub async fn delivered_calls(
+        &self,
+        tenant: &TenantId,
+        epoch: Epoch,
+        limit: usize,
+    ) -> Result<Vec<i64>, LedgerError> {
+        let query = || {
+            parked::table
+                .filter(parked::tenant.eq(tenant))
+                .filter(parked::state.eq(WAITING))
+                .filter(parked::delivered_in.eq(Some(of_epoch(Some(epoch)))))
+                .select(parked::number)
+                .order(parked::number)
+                .limit(number::limit(limit))
+        };
+        self.load(query).await
     }
 
     /// Records that the gate has these calls of a tenant, and that their events are booked.

@@ -623,6 +623,7 @@ diesel::table! {
         reason -> Nullable<Text>,
         parked_at -> Timestamptz,
         settled_at -> Nullable<Timestamptz>,
+        delivered_in -> Nullable<Int8>,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which tenants may have parked calls that wait, as far as this instance knows, and who may redeliver them now.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ const COUNT_FOR: Duration = Duration::from_secs(1);
 const BEING_PARKED_MAX: usize = 1_000;
 /// With so many being parked, the ledger is not asked about calls that are refused anyway.
 const BUSY: usize = 250;
+/// How long the ledger counts as caught up: the gate forgets nothing so soon that it knew then.
+const CAUGHT_UP_FOR: Duration = Duration::from_secs(1);
 /// How many callers wait for a partition's redelivery at once; further ones are asked to repeat their call.
 const CALLERS_MAX: usize = 100;
 
@@ -32,23 +34,21 @@ pub(in crate::operations) struct Parking {
     room: Mutex<Room>,
     /// Who has it reads how many calls wait.
     counting: tokio::sync::Mutex<()>,
-    /// How far the delivery of each tenant's waiting calls is.
-    delivered: Mutex<HashMap<TenantId, Delivered>>,
+    /// What of each tenant's waiting calls could not be delivered.
+    passed_over: Mutex<HashMap<TenantId, PassedOver>>,
 }
 
-/// What was delivered to the gate and what could not be. Neither has a meaning in another epoch.
+/// What could not be delivered to the gate. It has no meaning in another epoch.
 #[derive(Default)]
-struct Delivered {
+struct PassedOver {
     epoch: Option<Epoch>,
-    /// The calls that the gate has.
-    numbers: BTreeSet<i64>,
     /// Reservations whose calls cannot be delivered now, and when that was last tried.
-    passed_over: HashMap<ReservationId, Instant>,
+    reservations: HashMap<ReservationId, Instant>,
     /// The tenant's note as of which only those reservations had waiting calls.
     rests_since: Option<u64>,
 }
 
-impl Delivered {
+impl PassedOver {
     fn in_epoch(&mut self, epoch: Option<Epoch>) -> &mut Self {
         if self.epoch != epoch {
             *self = Self { epoch, ..Self::default() };
@@ -62,11 +62,14 @@ pub(in crate::operations) struct Turn {
     /// Who has it redelivers.
     pub(in crate::operations) taken: tokio::sync::Mutex<()>,
     callers: Semaphore,
+    /// The epoch in which the ledger has caught up with the gate, and when.
+    caught_up: Mutex<Option<(Epoch, Instant)>>,
 }
 
 impl Default for Turn {
     fn default() -> Self {
-        Self { taken: tokio::sync::Mutex::default(), callers: Semaphore::new(CALLERS_MAX) }
+        let callers = Semaphore::new(CALLERS_MAX);
+        Self { taken: tokio::sync::Mutex::default(), callers, caught_up: Mutex::default() }
     }
 }
 
@@ -74,6 +77,17 @@ impl Turn {
     /// A place among the callers that wait; none where so many wait that another would not be answered in time.
     pub(in crate::operations) fn place(&self) -> Option<SemaphorePermit<'_>> {
         self.callers.try_acquire().ok()
+    }
+
+    /// Whether the ledger has caught up with the gate in this epoch, just before.
+    pub(super) fn has_caught_up(&self, epoch: Option<Epoch>) -> bool {
+        let caught_up = *lock(&self.caught_up);
+        caught_up.is_some_and(|(of, at)| Some(of) == epoch && at.elapsed() < CAUGHT_UP_FOR)
+    }
+
+    /// Notes that the ledger has caught up with the gate in this epoch.
+    pub(super) fn note_caught_up(&self, epoch: Option<Epoch>) {
+        *lock(&self.caught_up) = epoch.map(|epoch| (epoch, Clock::monotonic()));
     }
 }
 
@@ -128,13 +142,7 @@ impl Parking {
             if tenants.is_empty() {
                 known.partitions.remove(&partition);
             }
-            let mut all = lock(&self.delivered);
-            if let Some(delivered) = all.get_mut(tenant) {
-                delivered.passed_over.clear();
-                if delivered.numbers.is_empty() {
-                    all.remove(tenant);
-                }
-            }
+            lock(&self.passed_over).remove(tenant);
         }
     }
 
@@ -145,9 +153,9 @@ impl Parking {
         epoch: Option<Epoch>,
         id: ReservationId,
     ) {
-        let mut delivered = lock(&self.delivered);
-        let delivered = delivered.entry(tenant.clone()).or_default().in_epoch(epoch);
-        delivered.passed_over.insert(id, Clock::monotonic());
+        let mut tenants = lock(&self.passed_over);
+        let passed_over = tenants.entry(tenant.clone()).or_default().in_epoch(epoch);
+        passed_over.reservations.insert(id, Clock::monotonic());
     }
 
     /// The reservations of a tenant that could not be delivered, tried within this time, in this epoch.
@@ -157,51 +165,26 @@ impl Parking {
         epoch: Option<Epoch>,
         within: Duration,
     ) -> Vec<ReservationId> {
-        let delivered = lock(&self.delivered);
-        let Some(delivered) = delivered.get(tenant).filter(|delivered| delivered.epoch == epoch) else {
+        let tenants = lock(&self.passed_over);
+        let Some(passed_over) = tenants.get(tenant).filter(|passed_over| passed_over.epoch == epoch) else {
             return Vec::new();
         };
-        let passed_over = delivered.passed_over.iter().filter(|(_, at)| at.elapsed() < within);
-        passed_over.map(|(id, _)| *id).collect()
+        let lately = passed_over.reservations.iter().filter(|(_, at)| at.elapsed() < within);
+        lately.map(|(id, _)| *id).collect()
     }
 
     /// Notes that of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait.
     pub(in crate::operations) fn rest(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) {
-        let mut delivered = lock(&self.delivered);
-        delivered.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
+        let mut tenants = lock(&self.passed_over);
+        tenants.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
     }
 
     /// Whether of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait.
     pub(in crate::operations) fn rests(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) -> bool {
-        let delivered = lock(&self.delivered);
-        delivered
+        let tenants = lock(&self.passed_over);
+        tenants
             .get(tenant)
-            .is_some_and(|delivered| delivered.epoch == epoch && delivered.rests_since == Some(note))
-    }
-
-    /// Notes calls of a tenant that the gate has in this epoch, until they are settled.
-    pub(super) fn note_delivered(&self, tenant: &TenantId, epoch: Option<Epoch>, numbers: Vec<i64>) {
-        let mut delivered = lock(&self.delivered);
-        delivered.entry(tenant.clone()).or_default().in_epoch(epoch).numbers.extend(numbers);
-    }
-
-    /// The calls of a tenant that the gate has in this epoch and that are not settled.
-    pub(in crate::operations) fn delivered(&self, tenant: &TenantId, epoch: Option<Epoch>) -> Vec<i64> {
-        let delivered = lock(&self.delivered);
-        let delivered = delivered.get(tenant).filter(|delivered| delivered.epoch == epoch);
-        delivered.map(|delivered| delivered.numbers.iter().copied().collect()).unwrap_or_default()
-    }
-
-    /// Forgets these calls: they are settled.
-    pub(in crate::operations) fn settled(&self, tenant: &TenantId, numbers: &[i64]) {
-        let mut tenants = lock(&self.delivered);
-        let Some(delivered) = tenants.get_mut(tenant) else { return };
-        for number in numbers {
-            delivered.numbers.remove(number);
-        }
-        if delivered.numbers.is_empty() && delivered.passed_over.is_empty() {
-            tenants.remove(tenant);
-        }
+            .is_some_and(|passed_over| passed_over.epoch == epoch && passed_over.rests_since == Some(note))
     }
 
     /// Every tenant that may have calls that wait.
@@ -318,23 +301,6 @@ mod tests {
         assert!(!parking.rests(&tenant, first, next));
         parking.forget(partition, &tenant, next);
         assert!(parking.passed_over(&tenant, first, Duration::MAX).is_empty());
-        assert!(lock(&parking.delivered).is_empty(), "nothing is kept of a tenant of which nothing waits");
-    }
-
-    #[test]
-    fn what_the_gate_was_told_counts_in_that_epoch_until_it_is_settled() {
-        let parking = Parking::default();
-        let tenant = TenantId::parse("acme").unwrap();
-        let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
-        parking.note_delivered(&tenant, first, vec![3, 1]);
-        parking.note_delivered(&tenant, first, vec![2]);
-        assert_eq!(parking.delivered(&tenant, first), [1, 2, 3]);
-        assert!(parking.delivered(&tenant, second).is_empty());
-        parking.settled(&tenant, &[1, 3]);
-        assert_eq!(parking.delivered(&tenant, first), [2]);
-        parking.note_delivered(&tenant, second, vec![7]);
-        assert!(parking.delivered(&tenant, first).is_empty());
-        parking.settled(&tenant, &[7]);
-        assert!(parking.delivered(&tenant, second).is_empty());
+        assert!(lock(&parking.passed_over).is_empty(), "nothing is kept of a tenant of which nothing waits");
     }
 }

@@ -1,8 +1,6 @@
 //! Redelivers the parked calls of one reservation: first its admission as it was granted, then its consumes and
 //! releases, merged into one call.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use super::Outage;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::merged_change::{MergedChange, MergedKind};
@@ -48,16 +46,6 @@ impl From<LedgerError> for Halt {
     }
 }
 
-/// The epoch up to whose end the ledger has caught up since this redelivery began.
-#[derive(Default)]
-pub(in crate::operations) struct CaughtUp(Mutex<Option<Epoch>>);
-
-impl CaughtUp {
-    fn up_to(&self) -> MutexGuard<'_, Option<Epoch>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A consume or release that waits.
 struct Waiting {
     number: i64,
@@ -71,7 +59,6 @@ impl Outage {
         &self,
         id: ReservationId,
         rows: &[&ParkedRow],
-        caught_up: &CaughtUp,
     ) -> Result<Vec<(i64, Settled)>, Halt> {
         let mut settled = Vec::with_capacity(rows.len());
         let mut changes = Vec::with_capacity(rows.len());
@@ -79,7 +66,7 @@ impl Outage {
             match ParkedCall::decode(&row.payload) {
                 Ok(ParkedCall::Admit { record, lives }) => {
                     let taken = (&record, row.taken_at_ms);
-                    let admitted = self.redeliver_admission(id, taken, &lives, caught_up).await;
+                    let admitted = self.redeliver_admission(id, taken, &lives).await;
                     settled.push((row.number, or_conflict(admitted)?));
                 }
                 Ok(call) => changes.push(Waiting { number: row.number, call, taken_at_ms: row.taken_at_ms }),
@@ -145,7 +132,6 @@ impl Outage {
         id: ReservationId,
         (record, taken_at_ms): (&Record, i64),
         lives: &[CounterLife],
-        caught_up: &CaughtUp,
     ) -> Result<Settled, Halt> {
         let entry = self.core.policy.tenant(&record.body.tenant).await?;
         let mut asked = None;
@@ -175,7 +161,7 @@ impl Outage {
                 }
                 Ok(RecordOutcome::Cold(cold)) => recovery.restore_admission(&entry, &cold, record).await?,
                 Ok(RecordOutcome::AskLedger { last_id }) => {
-                    if let Some(settled) = self.ask_ledger(id, record, last_id, epoch, caught_up).await? {
+                    if let Some(settled) = self.ask_ledger(id, record, last_id, epoch).await? {
                         return Ok(settled);
                     }
                     asked = epoch;
@@ -194,11 +180,11 @@ impl Outage {
         record: &Record,
         last_id: OutboxId,
         epoch: Option<Epoch>,
-        caught_up: &CaughtUp,
     ) -> Result<Option<Settled>, Halt> {
-        if *caught_up.up_to() != epoch {
+        let turn = self.parking.turn(id.partition());
+        if !turn.has_caught_up(epoch) {
             self.core.progress.catch_up(id.partition(), last_id).await?;
-            *caught_up.up_to() = epoch;
+            turn.note_caught_up(epoch);
         }
         let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(None) };
         let is_repeat = record.body.fingerprint.repeats(&row.record.body.fingerprint);

@@ -1,7 +1,7 @@
 //! Delivers parked calls to the gate, reservation by reservation, with their ids and times. Ids and totals make
 //! redelivery safe; where the gate has forgotten a reservation, the ledger's row decides. A call is settled once the
-//! ledger has booked it. Until then this instance remembers which calls the gate has in this epoch, so that no caller
-//! waits for the ledger.
+//! ledger has booked it. Until then its row says in which epoch the gate has got it, so that no instance delivers it
+//! again there and no caller waits for the books.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use super::Outage;
-use super::redelivered_calls::{CaughtUp, Halt, Settled};
+use super::redelivered_calls::{Halt, Settled};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::gate::{GateError, PeekCall};
@@ -33,8 +33,9 @@ const TRY_AGAIN: Duration = Duration::from_millis(10);
 const TENANTS_MAX: usize = 10_000;
 const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
-/// With so many calls delivered and not settled, redelivery waits for the books.
-const DELIVERED_MAX: usize = 1_000;
+/// After so many pages, and of so many calls at once, redelivery waits for the books.
+const PAGES_UNTIL_SETTLED: usize = 10;
+const SETTLED_AT_ONCE: usize = 2_000;
 
 /// Which calls to redeliver.
 #[derive(Clone, Copy)]
@@ -176,9 +177,8 @@ impl Outage {
 
     async fn redeliver_in_time(&self, tenant: &TenantId, wanted: Wanted) -> Answer<Option<GateError>> {
         let until = Clock::monotonic() + self.core.progress.restore_wait;
-        let caught_up = CaughtUp::default();
         loop {
-            match self.redeliver_next(tenant, wanted, until, &caught_up).await? {
+            match self.redeliver_next(tenant, wanted, until).await? {
                 Redelivered::All => return Ok(None),
                 Redelivered::Away(error) => return Ok(Some(error)),
                 Redelivered::Crowded => return Err(catching_up()),
@@ -192,16 +192,19 @@ impl Outage {
     /// Redelivers all calls of a tenant, and settles those that are booked.
     async fn redeliver_and_settle(&self, tenant: &TenantId) -> Answer<Redelivered> {
         let partition = self.core.gate.partition_of(tenant);
-        let caught_up = CaughtUp::default();
+        let mut pages = 0;
         loop {
             let until = Clock::monotonic() + self.core.progress.restore_wait;
-            let redelivered = self.redeliver_next(tenant, Wanted::Due, until, &caught_up).await?;
-            let delivered = self.parking.delivered(tenant, self.core.gate.epoch(partition)).len();
+            let redelivered = self.redeliver_next(tenant, Wanted::Due, until).await?;
+            pages += 1;
             match redelivered {
-                Redelivered::More if delivered < DELIVERED_MAX => {}
-                Redelivered::More | Redelivered::All if delivered > 0 => {
-                    if !self.settle_delivered(partition, tenant).await? {
-                        return Ok(redelivered);
+                Redelivered::More if pages < PAGES_UNTIL_SETTLED => {}
+                Redelivered::More | Redelivered::All => {
+                    pages = 0;
+                    match self.settle_delivered(partition, tenant).await? {
+                        None => return Ok(redelivered),
+                        Some(0) if matches!(redelivered, Redelivered::All) => return Ok(redelivered),
+                        Some(_) => {}
                     }
                 }
                 redelivered => return Ok(redelivered),
@@ -211,13 +214,7 @@ impl Outage {
 
     /// Redelivers the next calls that the gate does not have, of a tenant or of one reservation. Over all instances one
     /// redelivery of a partition runs at a time, and each only for a page, so that no caller waits for all of them.
-    async fn redeliver_next(
-        &self,
-        tenant: &TenantId,
-        wanted: Wanted,
-        until: Instant,
-        caught_up: &CaughtUp,
-    ) -> Answer<Redelivered> {
+    async fn redeliver_next(&self, tenant: &TenantId, wanted: Wanted, until: Instant) -> Answer<Redelivered> {
         let partition = self.core.gate.partition_of(tenant);
         if let Some(away) = self.away(partition, tenant).await? {
             return Ok(Redelivered::Away(away));
@@ -248,7 +245,7 @@ impl Outage {
         if !lease.take().await? {
             return Ok(Redelivered::NotYet);
         }
-        let redelivered = self.redeliver_page(tenant, wanted, leased_until, caught_up).await;
+        let redelivered = self.redeliver_page(tenant, wanted, leased_until).await;
         lease.give_back().await;
         redelivered
     }
@@ -285,8 +282,7 @@ impl Outage {
             Wanted::Others => (None, self.parking.passed_over(tenant, epoch, Duration::MAX)),
             Wanted::Due => (None, self.parking.passed_over(tenant, epoch, AGAIN_AFTER)),
         };
-        let delivered = self.parking.delivered(tenant, epoch);
-        Ok(self.core.ledger.waiting_calls(tenant, only, delivered, &without, limit).await?)
+        Ok(self.core.ledger.waiting_calls(tenant, only, epoch, &without, limit).await?)
     }
 
     /// Notes that of what was noted of the tenant up to `note`, only skipped reservations can have waiting calls: other
@@ -294,9 +290,8 @@ impl Outage {
     async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
         let partition = self.core.gate.partition_of(tenant);
         let epoch = self.core.gate.epoch(partition);
-        let delivered = self.parking.delivered(tenant, epoch);
         if self.parking.passed_over(tenant, epoch, Duration::MAX).is_empty()
-            || self.core.ledger.waiting_calls(tenant, None, delivered, &[], 1).await?.is_empty()
+            || self.core.ledger.waiting_calls(tenant, None, epoch, &[], 1).await?.is_empty()
         {
             self.parking.forget(partition, tenant, note);
         } else {
@@ -305,23 +300,40 @@ impl Outage {
         Ok(())
     }
 
-    /// Redelivers a page while the lease lasts, and remembers which calls the gate has. Calls that wait for a decision
-    /// about quarantine are skipped: they hold up only calls of their own reservation.
+    /// Redelivers a page while the lease lasts, and notes which calls the gate has got.
     async fn redeliver_page(
         &self,
         tenant: &TenantId,
         wanted: Wanted,
         leased_until: Instant,
-        caught_up: &CaughtUp,
     ) -> Answer<Redelivered> {
+        let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
         let page = self.undelivered(tenant, wanted, PAGE).await?;
-        let each = |(id, rows)| self.redeliver_in_lease(id, rows, leased_until, caught_up).boxed();
-        let redeliveries: Vec<BoxFuture<'_, _>> = by_reservation(&page).into_iter().map(each).collect();
+        let mut delivered = Vec::with_capacity(page.len());
+        let redelivered = self.redeliver_rows(tenant, wanted, &page, leased_until, &mut delivered).await;
+        if let Some(epoch) = epoch {
+            self.core.ledger.note_delivered_calls(tenant, epoch, delivered).await?;
+        }
+        redelivered
+    }
+
+    /// Redelivers these calls, and adds to `delivered` those that the gate has got. Calls that wait for a decision
+    /// about quarantine are skipped: they hold up only calls of their own reservation.
+    async fn redeliver_rows(
+        &self,
+        tenant: &TenantId,
+        wanted: Wanted,
+        page: &[ParkedRow],
+        leased_until: Instant,
+        delivered: &mut Vec<i64>,
+    ) -> Answer<Redelivered> {
+        let each = |(id, rows)| self.redeliver_in_lease(id, rows, leased_until).boxed();
+        let redeliveries: Vec<BoxFuture<'_, _>> = by_reservation(page).into_iter().map(each).collect();
         let mut redeliveries = futures::stream::iter(redeliveries).buffered(RESERVATIONS_AT_ONCE);
         while let Some(Tried { id, rows, epoch, redelivered }) = redeliveries.next().await {
             match redelivered {
                 None => break,
-                Some(Ok(settled)) => self.note_settled(tenant, epoch, &rows, settled).await?,
+                Some(Ok(settled)) => delivered.extend(self.taken_of(&rows, settled).await?),
                 Some(Err(Halt::Away(error))) => return Ok(Redelivered::Away(error)),
                 Some(Err(Halt::Failed(error @ OperationError::InQuarantine(_)))) => {
                     self.parking.pass_over(tenant, epoch, id);
@@ -341,28 +353,22 @@ impl Outage {
         id: ReservationId,
         rows: Vec<&'a ParkedRow>,
         leased_until: Instant,
-        caught_up: &CaughtUp,
     ) -> Tried<'a> {
         let goes_on = Clock::monotonic() < leased_until && self.core.gate.trusts_time();
         let epoch = self.core.gate.epoch(id.partition());
         let redelivered = match goes_on {
-            true => Some(self.redeliver_reservation(id, &rows, caught_up).await),
+            true => Some(self.redeliver_reservation(id, &rows).await),
             false => None,
         };
         Tried { id, rows, epoch, redelivered }
     }
 
-    async fn note_settled(
-        &self,
-        tenant: &TenantId,
-        epoch: Option<Epoch>,
-        rows: &[&ParkedRow],
-        settled: Vec<(i64, Settled)>,
-    ) -> Answer<()> {
-        let mut delivered = Vec::with_capacity(settled.len());
+    /// Which of these calls the gate has got; the others are in conflict with what it has.
+    async fn taken_of(&self, rows: &[&ParkedRow], settled: Vec<(i64, Settled)>) -> Answer<Vec<i64>> {
+        let mut taken = Vec::with_capacity(settled.len());
         for (number, settled) in settled {
             match settled {
-                Settled::Done => delivered.push(number),
+                Settled::Done => taken.push(number),
                 Settled::Conflict(reason) => {
                     if let Some(row) = rows.iter().find(|row| row.number == number) {
                         self.conflict(row, &reason).await?;
@@ -370,11 +376,7 @@ impl Outage {
                 }
             }
         }
-        // What was delivered before the gate lost its memory is delivered again.
-        if self.core.gate.epoch(self.core.gate.partition_of(tenant)) == epoch {
-            self.parking.note_delivered(tenant, epoch, delivered);
-        }
-        Ok(())
+        Ok(taken)
     }
 
     async fn conflict(&self, row: &ParkedRow, reason: &str) -> Answer<()> {
@@ -385,31 +387,34 @@ impl Outage {
         Ok(())
     }
 
-    /// Waits, within bounds, until what was delivered to the gate is booked, and settles those calls. Returns
-    /// whether it is.
-    async fn settle_delivered(&self, partition: Partition, tenant: &TenantId) -> Answer<bool> {
-        let epoch = self.core.gate.epoch(partition);
-        let delivered = self.parking.delivered(tenant, epoch);
+    /// Waits, within bounds, until what was delivered to the gate is booked, and settles those calls. Returns how many;
+    /// none where they are not booked yet.
+    async fn settle_delivered(&self, partition: Partition, tenant: &TenantId) -> Answer<Option<usize>> {
+        let Some(epoch) = self.core.gate.epoch(partition) else { return Ok(None) };
+        let delivered = self.core.ledger.delivered_calls(tenant, epoch, SETTLED_AT_ONCE).await?;
+        let settled = delivered.len();
+        if settled == 0 {
+            return Ok(Some(0));
+        }
         let booked =
             tokio::time::timeout(self.core.progress.restore_wait, self.is_booked(partition, tenant, epoch));
         if !matches!(booked.await, Ok(true)) {
-            return Ok(false);
+            return Ok(None);
         }
-        self.core.ledger.settle_parked(tenant, delivered.clone()).await?;
-        self.parking.settled(tenant, &delivered);
-        Ok(true)
+        self.core.ledger.settle_parked(tenant, delivered).await?;
+        Ok(Some(settled))
     }
 
     /// Waits until all that the gate did in this epoch is booked. Only then may its memory be lost again.
-    async fn is_booked(&self, partition: Partition, tenant: &TenantId, epoch: Option<Epoch>) -> bool {
+    async fn is_booked(&self, partition: Partition, tenant: &TenantId, epoch: Epoch) -> bool {
         let Ok(last_id) = self.probe(partition, tenant).await else { return false };
         if self.core.progress.catch_up(partition, last_id).await.is_err() {
             return false;
         }
         let Ok(cursor) = self.core.ledger.cursor_row(partition).await else { return false };
         // An abandoned tail is not booked.
-        let is_kept = epoch.is_some_and(|epoch| cursor.given_up < epoch);
-        is_kept && cursor.settles(last_id) && self.core.gate.epoch(partition) == epoch
+        let is_kept = cursor.given_up < epoch;
+        is_kept && cursor.settles(last_id) && self.core.gate.epoch(partition) == Some(epoch)
     }
 }
 

@@ -1,0 +1,1 @@
+ALTER TABLE parked DROP COLUMN delivered_in;
