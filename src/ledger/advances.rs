@@ -115,7 +115,7 @@ pub(super) async fn read(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
-    burnables::load(connection, include_str!("sql/advanced_grants.sql"), periods).await
+    burnables::load(connection, sql_query(include_str!("sql/advanced_grants.sql")), periods).await
 }
 
 #[derive(QueryableByName)]
@@ -126,7 +126,7 @@ struct Over {
     meter: MeterId,
 }
 
-/// Ends the advances of these periods, which are closed: the books have the grants in the next ones now.
+/// Ends the advances of these periods, which are closed: the grants are booked in the next ones now.
 pub(super) async fn end(
     connection: &mut AsyncPgConnection,
     closed: &[EndedPeriod],

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use diesel::query_builder::SqlQuery;
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -169,16 +170,16 @@ pub(crate) async fn read_booked(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
-    load(connection, include_str!("sql/burnables.sql"), periods).await
+    load(connection, sql_query(include_str!("sql/burnables.sql")), periods).await
 }
 
 /// The grants that a statement finds in these periods.
 pub(super) async fn load(
     connection: &mut AsyncPgConnection,
-    statement: &str,
+    statement: SqlQuery,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
-    let find = sql_query(statement)
+    let find = statement
         .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| *meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(

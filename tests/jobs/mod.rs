@@ -8,7 +8,7 @@ mod claims;
 mod close;
 mod continued_at_random;
 mod continued_ends;
-mod continued_grants;
+pub mod continued_grants;
 mod continued_holds;
 mod estimates;
 mod instances;

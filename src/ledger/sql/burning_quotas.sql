@@ -1,6 +1,6 @@
 -- The tenant's quotas in the periods that contain this instant, what of them is consumed, and how many grants are
--- booked there or advanced, counted no further than this. What was consumed of carried holds, or adjusted, burns nothing; what was
--- repaid does.
+-- booked there or advanced, counted no further than this. What was consumed of carried holds, or adjusted, burns
+-- nothing; what was repaid does.
 SELECT b.meter, b.period_start, b.period_end, b.rolled_in, q.included,
     b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed, g.grants
 FROM balances b

@@ -82,6 +82,8 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "mergeable_keys",
             "merge_keys",
             "open_next_periods",
+            "periods_to_advance",
+            "advance_grants",
             "periods_to_close",
             "close_periods",
             "begin_billing",
