@@ -379,6 +379,42 @@ pub enum ReportCommand {
     Usage(UsageReport),
     /// Corrections that finance has posted, newest first.
     Adjustments(AdjustmentsReport),
+    /// What statements and credit notes say is owed, by currency (--group-by period,tenant,plan,meter).
+    Revenue(NamedReport),
+    /// What became of closed periods, the last to end first.
+    Rollover(NamedReport),
+    /// Who used most of a meter (--by tenant, subject, operation or plan).
+    Top(NamedReport),
+    /// Holds that expired, the last first.
+    Leaked(NamedReport),
+    /// Comparisons of the gate with the books, newest first.
+    Reconciliation(NamedReport),
+}
+
+/// Options of the reports that are shown as the service writes them, at most 10,000 rows.
+#[derive(Debug, Args)]
+pub struct NamedReport {
+    /// From this instant (RFC 3339), inclusive.
+    #[arg(long, value_parser = instant)]
+    pub from: Option<Timestamp>,
+    /// To this instant (RFC 3339), exclusive.
+    #[arg(long, value_parser = instant)]
+    pub to: Option<Timestamp>,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// Only this meter.
+    #[arg(long)]
+    pub meter: Option<MeterId>,
+    /// Who is ranked; only of `top`.
+    #[arg(long, value_name = "WHO")]
+    pub by: Option<String>,
+    /// What rows are split by; only of `revenue`.
+    #[arg(long, value_name = "GROUPS")]
+    pub group_by: Option<String>,
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
 }
 
 /// Options of `report adjustments`.
@@ -474,7 +510,7 @@ mod tests {
             "tollgate redrain",
             "tollgate key rotate k1",
             "tollgate policy apply p.toml --prune tenants",
-            "tollgate report revenue",
+            "tollgate report balances",
             "tollgate up --fast",
         ] {
             assert_eq!(exit(line), Err(2), "{line}");

@@ -6,6 +6,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle};
 
 use super::failure::Failure;
+use crate::http::as_text;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -21,7 +22,7 @@ pub enum Format {
 /// Rows under named columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    columns: Vec<(&'static str, Kind)>,
+    columns: Vec<(String, Kind)>,
     rows: Vec<Vec<String>>,
 }
 
@@ -48,18 +49,30 @@ impl Kind {
             Self::Text | Self::Amount => cell.into(),
         }
     }
+
+    /// Words never become a formula of a spreadsheet.
+    fn csv(self, cell: &str) -> String {
+        match self {
+            Self::Number | Self::Amount => cell.to_owned(),
+            Self::Any | Self::Optional if serde_json::from_str::<serde_json::Number>(cell).is_ok() => {
+                cell.to_owned()
+            }
+            Self::Text | Self::Any | Self::Optional => as_text(cell),
+        }
+    }
 }
 
 impl Table {
     /// An empty table. A column whose name starts with `>` holds numbers, with `=` amounts, with `~` either numbers or
     /// texts, with `?` either or nothing; numbers and amounts are aligned to the right.
-    pub fn new(columns: &[&'static str]) -> Self {
-        let column = |name: &&'static str| {
+    pub fn new(columns: &[impl AsRef<str>]) -> Self {
+        let column = |name: &str| {
             let kinds = [('>', Kind::Number), ('=', Kind::Amount), ('~', Kind::Any), ('?', Kind::Optional)];
             let marked = kinds.into_iter().find_map(|(mark, kind)| Some((name.strip_prefix(mark)?, kind)));
-            marked.unwrap_or((*name, Kind::Text))
+            let (name, kind) = marked.unwrap_or((name, Kind::Text));
+            (name.to_owned(), kind)
         };
-        Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+        Self { columns: columns.iter().map(|name| column(name.as_ref())).collect(), rows: Vec::new() }
     }
 
     /// Appends a row: a cell for each column, in their order.
@@ -84,7 +97,7 @@ impl Table {
     fn aligned(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(NOTHING.header_separator(LineStyle::none().fill('-').junction('-')));
-        table.set_header(self.columns.iter().map(|(name, _)| *name));
+        table.set_header(self.columns.iter().map(|(name, _)| name.as_str()));
         table.add_rows(&self.rows);
         for (index, (_, kind)) in self.columns.iter().enumerate() {
             if let Some(column) = table.column_mut(index) {
@@ -110,7 +123,11 @@ impl Table {
         let header = self.columns.iter().map(|(name, _)| name.replace(' ', "_"));
         let failed = |error: csv::Error| Failure::new(format!("the table cannot be written as CSV: {error}"));
         writer.write_record(header).map_err(failed)?;
-        self.rows.iter().try_for_each(|row| writer.write_record(row)).map_err(failed)?;
+        let written = |row: &Vec<String>| {
+            let cells = self.columns.iter().zip(row);
+            cells.map(|((_, kind), cell)| kind.csv(cell)).collect::<Vec<_>>()
+        };
+        self.rows.iter().try_for_each(|row| writer.write_record(written(row))).map_err(failed)?;
         let bytes = writer.into_inner().map_err(|error| Failure::new(error.to_string()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -155,5 +172,20 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|error| Failure::new(format!("standard output cannot be written: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_in_a_file_are_no_formula_and_amounts_keep_their_sign() {
+        let mut table = Table::new(&["reason", "=amount", "~figure"]);
+        table.row(["=HYPERLINK(1)", "-1.5", "-2"]);
+        table.row(["plain", "1", "@SUM(A1)"]);
+        let expected = "reason,amount,figure\n'=HYPERLINK(1),-1.5,-2\nplain,1,'@SUM(A1)\n";
+        assert_eq!(table.render(Format::Csv).unwrap(), expected);
+        assert_eq!(table.json()[0]["reason"], "=HYPERLINK(1)", "only a spreadsheet would carry it out");
     }
 }

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use reqwest::Method;
+use rust_decimal::Decimal;
 use serde::Deserialize;
 
-use super::arguments::{AdjustmentsReport, GroupName, ReportCommand, UsageReport, word};
+use super::arguments::{AdjustmentsReport, GroupName, NamedReport, ReportCommand, UsageReport, word};
 use super::client::{Client, encoded};
 use super::connection::{Connection, Prefer};
 use super::failure::{Exit, Failure};
@@ -41,11 +43,21 @@ pub(super) async fn run(
     let connect = match &command {
         ReportCommand::Usage(report) => &report.connect,
         ReportCommand::Adjustments(report) => &report.connect,
+        ReportCommand::Revenue(report)
+        | ReportCommand::Rollover(report)
+        | ReportCommand::Top(report)
+        | ReportCommand::Leaked(report)
+        | ReportCommand::Reconciliation(report) => &report.connect,
     };
     let client = Client::new(&Connection::find(connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))?;
     let table = match &command {
         ReportCommand::Usage(report) => table(report, &client.list(&path(report)).await?),
         ReportCommand::Adjustments(report) => adjustments(&client.list(&adjustments_path(report)).await?),
+        ReportCommand::Revenue(report) => named(&client, "revenue", report).await?,
+        ReportCommand::Rollover(report) => named(&client, "rollover", report).await?,
+        ReportCommand::Top(report) => named(&client, "top", report).await?,
+        ReportCommand::Leaked(report) => named(&client, "leaked", report).await?,
+        ReportCommand::Reconciliation(report) => named(&client, "reconciliation", report).await?,
     };
     output::print(&table.render(format)?)?;
     Ok(Exit::Success)
@@ -119,6 +131,42 @@ fn adjustments(rows: &[AdjustmentRow]) -> Table {
         );
     }
     table
+}
+
+/// A report as the service writes it into a file: its columns are the table's.
+async fn named(client: &Client, name: &str, report: &NamedReport) -> Result<Table, Failure> {
+    let filters = [
+        ("format", Some("csv".to_owned())),
+        ("from", report.from.map(|from| from.to_string())),
+        ("to", report.to.map(|to| to.to_string())),
+        ("tenant", report.tenant.as_ref().map(ToString::to_string)),
+        ("meter", report.meter.as_ref().map(ToString::to_string)),
+        ("by", report.by.clone()),
+        ("group_by", report.group_by.clone()),
+    ];
+    let path = with_filters(&format!("/v1/reports/{name}"), filters);
+    let file = client.call(Method::GET, &path, None, None).await?;
+    from_file(&path, &file)
+}
+
+/// Columns with nothing but numbers hold amounts.
+fn from_file(path: &str, file: &[u8]) -> Result<Table, Failure> {
+    let damaged = |error: csv::Error| Failure::new(format!("{path}: the answer is no table: {error}"));
+    let mut reader = csv::Reader::from_reader(file);
+    let header = reader.headers().map_err(damaged)?.clone();
+    let rows: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().map_err(damaged)?;
+    let is_amount = |at: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(at)).filter(|cell| !cell.is_empty()).peekable();
+        cells.peek().is_some() && cells.all(|cell| cell.parse::<Decimal>().is_ok())
+    };
+    let columns: Vec<String> = header
+        .iter()
+        .enumerate()
+        .map(|(at, name)| if is_amount(at) { format!("={name}") } else { name.to_owned() })
+        .collect();
+    let mut table = Table::new(&columns);
+    rows.iter().for_each(|row| table.row(row));
+    Ok(table)
 }
 
 fn path(report: &UsageReport) -> String {

@@ -92,11 +92,11 @@ pub(super) async fn list_jobs(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RunBody {
-    /// The instant as of which to run, RFC 3339, not in the future; only for the job `close`.
+    /// The instant as of which to run, RFC 3339, not in the future; only for the jobs `close` and `statements`.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     at: Option<Time>,
-    /// Whether to say only what would be done; likewise only for `close`.
+    /// Whether to say only what would be done; likewise only for these.
     #[serde(default)]
     dry_run: bool,
 }

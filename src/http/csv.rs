@@ -6,17 +6,22 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use super::cell::Cell;
 use super::problem::{Code, Problem};
 
-fn written(cell: &Cell) -> String {
-    match cell {
-        Cell::Empty => String::new(),
-        Cell::Text(text) if is_formula(text) => format!("'{text}"),
-        Cell::Text(text) | Cell::Number(text) => text.clone(),
-    }
+/// A text as a spreadsheet shows it and does not carry it out: with an apostrophe before what may be a formula.
+pub(crate) fn as_text(text: &str) -> String {
+    if is_formula(text) { format!("'{text}") } else { text.to_owned() }
 }
 
 /// Whether a spreadsheet may take a text for a formula, by its first character, also in full width and after spaces.
 fn is_formula(text: &str) -> bool {
     text.trim_start_matches(' ').starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
+}
+
+fn written(cell: &Cell) -> String {
+    match cell {
+        Cell::Empty => String::new(),
+        Cell::Text(text) => as_text(text),
+        Cell::Number(text) => text.clone(),
+    }
 }
 
 /// A table as the body of an answer, with the name of the file that it is saved as.

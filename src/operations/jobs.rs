@@ -52,7 +52,8 @@ impl Jobs {
             let is_ahead = manner.as_of_ms.is_some_and(|at_ms| at_ms > self.core.gate_now_ms());
             refuse("/at", is_ahead, "must not be in the future");
         } else {
-            let message = format!("the job `{name}` runs as of now and changes no books; leave this out");
+            let message =
+                format!("the job `{name}` does what is due now, and has no dry run; leave this out");
             refuse("/at", manner.as_of_ms.is_some(), &message);
             refuse("/dry_run", manner.dry_run, &message);
         }

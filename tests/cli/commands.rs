@@ -11,6 +11,7 @@ fn a_service_that_does_not_answer_is_exit_4_with_a_clear_sentence() {
         vec!["key", "list"],
         vec!["report", "usage"],
         vec!["report", "adjustments"],
+        vec!["report", "revenue", "--group-by", "period"],
         vec!["replay", trace.to_str().unwrap(), "--give-up-seconds", "0"],
     ] {
         let (code, out, error) = run(tollgate(&command).args(["--url", &url, "--key", "tg_k_s"]));

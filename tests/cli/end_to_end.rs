@@ -1,6 +1,6 @@
 //! The command line against the real service: figures to the unit, policy there and back, keys.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{example, tollgate};
 use crate::support::app::*;
@@ -44,6 +44,21 @@ async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
         against(&app, &["report", "usage", "--group-by", "meter", "--output", "csv"]).await;
     assert_eq!(code, 0, "{error}");
     assert!(report.contains("llm.output_token,72930,"), "{report}");
+    let top = ["report", "top", "--meter", "llm.output_token", "--output", "json"];
+    let (code, report, error) = against(&app, &top).await;
+    assert_eq!(code, 0, "{error}");
+    let rows: Value = serde_json::from_str(&report).unwrap();
+    let tokens = |row: &Value| row["consumed"].as_str().unwrap().parse::<u64>().unwrap();
+    assert_eq!(rows.as_array().unwrap().iter().map(tokens).sum::<u64>(), 72_930, "{report}");
+    assert_eq!((&rows[0]["rank"], &rows[0]["meter"]), (&json!("1"), &json!("llm.output_token")), "{report}");
+    for name in ["revenue", "rollover", "leaked", "reconciliation"] {
+        let (code, report, error) = against(&app, &["report", name]).await;
+        assert_eq!(code, 0, "{name}: {error}");
+        assert!(report.starts_with(|first: char| first.is_ascii_lowercase()), "its columns first: {report}");
+    }
+    let (code, _, error) = against(&app, &["report", "rollover", "--by", "tenant"]).await;
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("by"), "{error}");
     app.finish().await;
 }
 

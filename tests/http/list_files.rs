@@ -150,3 +150,24 @@ async fn a_file_has_no_pages_and_a_list_no_other_formats(#[case] query: &str, #[
     }
     app.finish().await;
 }
+
+#[rstest]
+#[case::top("/v1/reports/top?meter=page", "top")]
+#[case::leaked("/v1/reports/leaked", "leaked")]
+#[case::rollover("/v1/reports/rollover", "rollover")]
+#[case::revenue("/v1/reports/revenue", "revenue")]
+#[case::reconciliation("/v1/reports/reconciliation", "reconciliation")]
+#[case::adjustments("/v1/reports/adjustments", "adjustments")]
+#[tokio::test]
+async fn a_report_as_a_workbook_has_the_columns_and_rows_of_the_same_as_csv(
+    #[case] path: &str,
+    #[case] file: &str,
+) {
+    let app = with_usage().await;
+    let joint = if path.contains('?') { '&' } else { '?' };
+    let table = csv(&app, &format!("{path}{joint}format=csv"), file).await;
+    let book = workbook(&app, &format!("{path}{joint}format=xlsx"), file).await;
+    let titles: Vec<String> = book[0].iter().map(ToString::to_string).collect();
+    assert_eq!((titles, book.len()), (table[0].clone(), table.len()));
+    app.finish().await;
+}
