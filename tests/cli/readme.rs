@@ -163,12 +163,6 @@ async fn the_service_in_python_does_the_same() {
     app.finish().await;
 }
 
-/// The block of the README that begins with these words.
-fn block(readme: &str, beginning: &str) -> String {
-    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.into_iter().find(|block| block.starts_with(beginning)).expect("the block").to_owned()
-}
-
 #[test]
 fn what_the_readme_does_with_a_hold_it_does_before_it_is_consumed() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
@@ -185,22 +179,41 @@ fn what_the_readme_does_with_a_hold_it_does_before_it_is_consumed() {
     }
 }
 
-#[test]
-fn the_month_in_the_readme_works_when_it_is_pasted_whole() {
+/// Pastes the block of the README that serves at this port, with another one, into a shell. Returns its output.
+fn pasted(port: u32) -> String {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let served = format!("127.0.0.1:{port}");
+    let script = blocks.into_iter().find(|block| block.contains(&served)).expect("the block").to_owned();
     // No port that the system hands out, which another test could get before this one listens.
-    let port = 10_000 + std::process::id() % 6_000;
+    let free = 10_000 + std::process::id() % 3_000 + 3_000 * (port % 2);
     let program = tollgate(&[]).get_program().to_str().unwrap().to_owned();
-    let script = block(&readme, "(\n  DIR=").replace("8081", &port.to_string());
+    let script = script.replace(&port.to_string(), &free.to_string());
     let script = script.replace("target/release/tollgate", &program);
-    let bare = tollgate(&[]);
+    let (bare, directory) = (tollgate(&[]), tempfile::tempdir().unwrap());
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(script).env_clear().current_dir(bare.get_current_dir().unwrap());
+    shell.arg("-c").arg(script).env_clear().current_dir(directory.path());
     shell.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let (code, out, error) = run(&mut shell);
     assert_eq!(code, 0, "{out}{error}");
+    out
+}
+
+#[test]
+fn the_month_in_the_readme_works_when_it_is_pasted_whole() {
+    let out = pasted(8081);
     let lines: Vec<&str> = out.lines().collect();
-    assert_eq!(lines.len(), 4, "{out}{error}");
+    assert_eq!(lines.len(), 4, "{out}");
     assert!(lines[1].contains("\"remaining\":\"9850\""), "{out}");
     assert!(lines[3].contains("\"remaining\":\"10000\""), "{out}");
+}
+
+#[test]
+fn the_bill_in_the_readme_is_corrected_and_proven_when_it_is_pasted_whole() {
+    let out = pasted(8082);
+    for told in ["\"total\":\"2.25\"", "\"status\":\"booked\"", "\"corrects\":1", "\"total\":\"0.15\""] {
+        assert!(out.contains(told), "{told} in {out}");
+    }
+    let proven = out.lines().filter(|line| line.ends_with("  ok")).count();
+    assert!(proven > 15 && out.contains("statements add up"), "{out}");
 }
