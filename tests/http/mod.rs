@@ -1,6 +1,6 @@
 //! The API from outside, as its callers meet it: a running service, real servers behind it.
 
-mod adjustments;
+pub mod adjustments;
 mod admin;
 mod anomalies;
 mod anonymous;

@@ -5,6 +5,7 @@
 mod comparisons;
 mod failover;
 mod load;
+mod month;
 mod replays;
 mod servers_away;
 mod two_services;
