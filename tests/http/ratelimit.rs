@@ -246,6 +246,20 @@ async fn where_a_subject_stands_is_read_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn however_many_limits_a_meter_has_that_is_not_booked_all_of_them_are_read() {
+    let limits = (0..300).map(|number| minute("5").with("id", format!("minute-{number}")));
+    let of_user = per_ip("3").with("id", "user").with("subject_kind", "user");
+    let app = started(limits.chain([of_user, day_of("10")]).collect()).await;
+    app.use_pages("one", 4).await.expect(201);
+    let status = app.get("/v1/ratelimit/status/ada?tenant=acme").await.expect(200);
+    let limits = status.body["limits"].as_array().unwrap();
+    assert_eq!(limits.len(), 302);
+    let left = |id: &str| limits.iter().find(|limit| limit["id"] == id).unwrap()["remaining"].clone();
+    assert_eq!(["minute-0", "minute-299", "user", "day"].map(left), ["5", "5", "3", "6"]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn on_a_booked_meter_a_check_is_a_usage_and_needs_a_key() {
     let app = started(json!([day_of("10")])).await;
     let pages = |count: u32| of("submit").with("attributes", json!({ "pages": count }));
