@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::estimate::Estimate;
+use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
@@ -292,6 +293,8 @@ pub struct PolicyChanges {
     pub digest: String,
     /// The changes; what stays as it is, is left out.
     pub changes: Vec<Change>,
+    /// What the file says that is allowed and seldom right.
+    pub warnings: Vec<FieldError>,
 }
 
 /// What a policy file would have refused of what is recorded.
