@@ -11,6 +11,8 @@ OUTAGE ?= 10
 CASES ?= 200
 # How many random bills are counted a second way.
 CARTS ?= 1000000
+# How many random histories of a token bucket are played.
+GIVE_BACKS ?= 1000000
 # How many operations the simulated year has.
 YEAR ?= 1000000
 # How many uses a supplier's bill is compared with.
@@ -21,11 +23,11 @@ FLOOD ?= 5000000
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm outage behaviour carts year bill flood lint fmt clean setup
+.PHONY: help run test bench storm outage behaviour carts give-backs year bill flood lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 run: setup ## Build and start Tollgate with private servers under .tollgate/ (ARGS="…")
 	@$(CARGO) build --release --locked --bin tollgate
@@ -48,6 +50,9 @@ behaviour: setup ## Hold the whole service against its model through random call
 
 carts: ## Count a million random bills a second way (CARTS="1000000")
 	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating
+
+give-backs: ## Hold what token buckets give back against exact ones in a million random histories (GIVE_BACKS="1000000")
+	TOLLGATE_GIVE_BACKS=$(GIVE_BACKS) $(CARGO) test --locked --release --test suite -- --nocapture properties::give_backs
 
 year: setup ## Simulate a year of a million operations, with and without disturbed jobs (YEAR="1000000")
 	TOLLGATE_YEAR_OPERATIONS=$(YEAR) $(CARGO) test --locked --release --test suite -- --nocapture properties::year

@@ -147,7 +147,8 @@ function sliding_log.wait(counter, need, now)
   local all, full = used + counter.reserved, counter.entries.live - counter.entries_max + 1
   local offset, page = 0, { true }
   while #page > 0 and (used > 0 or all > 0 or full > 0) do
-    local after = '(' .. integer(now - counter.length)
+    -- The sums stand before 0, all entries after it.
+    local after = '(' .. integer(math.max(now - counter.length, 0))
     page = redis.call('ZRANGEBYSCORE', counter.log, after, '+inf', 'WITHSCORES', 'LIMIT', offset, PAGE)
     for at = 1, #page, 2 do
       local held, consumed = struct.unpack('<i8i8', page[at], 33)
@@ -211,6 +212,10 @@ local function take_out(counter, entry)
     end
     redis.call('ZREMRANGEBYRANK', log, '0', entries.gone)
     entries.count = entries.count - entries.gone
+    if entries.count <= 0 then
+      -- Whatever the sums had said: no entry is left without them.
+      entries.count = redis.call('ZCARD', log)
+    end
   end
   if entries.count == 0 then
     -- With the key, it was forgotten when that ends.
@@ -221,11 +226,14 @@ local function take_out(counter, entry)
 end
 
 -- Adds an entry beside one of the same figures, of work whose record was forgotten and that came again. Both count, and
--- the older one has no id any more.
+-- the older one has a number and its time in place of its id, so that it is no other nameless one.
 local function add_beside(counter, entry)
-  local before = redis.call('ZSCORE', counter.log, entry)
-  local nameless = string.format('%032.0f', before) .. string.sub(entry, 33)
-  redis.call('ZADD', counter.log, before, nameless, counter.counted_at, entry)
+  local before, number = redis.call('ZSCORE', counter.log, entry), 0
+  repeat
+    local nameless = string.format('%016.0f%016.0f', number, before) .. string.sub(entry, 33)
+    number = number + 1
+  until redis.call('ZADD', counter.log, 'NX', before, nameless) == 1
+  redis.call('ZADD', counter.log, counter.counted_at, entry)
 end
 
 -- Writes the entry and the sums in place of those before. What a full log does not refuse is not counted.

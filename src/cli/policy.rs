@@ -47,6 +47,7 @@ pub(super) async fn run(
             let file = File::read(&file)?;
             let found = file.ask(&client(&connect, config)?, &prune, None).await?;
             output::print(&changes_text(&found.changes, format)?)?;
+            file.warn(&found.warnings);
         }
         PolicyCommand::Test { file, since, until, tenant, prune, connect } => {
             let file = File::read(&file)?;
@@ -62,6 +63,7 @@ pub(super) async fn run(
             let client = client(&connect, config)?;
             let found = file.ask(&client, &prune, None).await?;
             output::print(&changes_text(&found.changes, format)?)?;
+            file.warn(&found.warnings);
             if !found.changes.is_empty() {
                 prompt::confirm(&format!("Apply these {} changes?", found.changes.len()), yes)?;
                 let applied = file.ask(&client, &prune, Some(&found.digest)).await?;
@@ -126,15 +128,21 @@ impl File {
         }
     }
 
+    /// An error or warning with its line.
+    fn describe(&self, error: &FieldError) -> String {
+        let pointer = error.pointer.strip_prefix("/policy").unwrap_or(&error.pointer);
+        let line = line_of(&self.text, pointer).map_or_else(String::new, |line| format!(":{line}"));
+        let field = if pointer.is_empty() { String::new() } else { format!(" {pointer}") };
+        format!("{}{line}{field}: {}", self.path.display(), error.message)
+    }
+
+    fn warn(&self, warnings: &[FieldError]) {
+        warnings.iter().for_each(|warning| eprintln!("warning: {}", self.describe(warning)));
+    }
+
     /// Each error with its line.
     fn refused(&self, errors: &[FieldError]) -> Failure {
-        let describe = |error: &FieldError| {
-            let pointer = error.pointer.strip_prefix("/policy").unwrap_or(&error.pointer);
-            let line = line_of(&self.text, pointer).map_or_else(String::new, |line| format!(":{line}"));
-            let field = if pointer.is_empty() { String::new() } else { format!(" {pointer}") };
-            format!("{}{line}{field}: {}", self.path.display(), error.message)
-        };
-        let lines: Vec<String> = errors.iter().map(describe).collect();
+        let lines: Vec<String> = errors.iter().map(|error| self.describe(error)).collect();
         let prunes = errors.iter().any(|error| error.message.contains("or prune "));
         Failure::new(lines.join("\n  ")).remedy(if prunes {
             "complete the file, or pass --prune with what may go; nothing was changed"

@@ -67,6 +67,18 @@ pub enum Source {
     Anomaly(LimitId, Level),
 }
 
+impl Source {
+    /// The word of what it is, in metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Limit(..) => "limit",
+            Self::Quota(_) => "quota",
+            Self::Interval(_) => "interval",
+            Self::Anomaly(..) => "anomaly",
+        }
+    }
+}
+
 /// The units that these amounts need of a counter with these lines and weights; where that overflows, more than any
 /// counter has room for.
 pub fn need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {

@@ -1,10 +1,10 @@
 //! Errors of documents, field by field, and how a decoder's message becomes one.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-/// One error of one field: where it is and how to correct it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
+/// One error of one field, or a warning about it: where it is and how to correct it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
 #[error("{pointer}: {message}")]
 pub struct FieldError {
     /// A JSON pointer (RFC 6901) to the field; empty for the whole document.
@@ -84,7 +84,6 @@ pub fn in_plain_words(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde::Deserialize;
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -259,6 +259,15 @@ impl Conduct {
         };
         Some(("violations", detail))
     }
+
+    /// The same at a time between calls, when a ban may hold.
+    pub fn warning_at(&self, punishment: &Punishment, now_ms: i64) -> Option<(&'static str, String)> {
+        if now_ms < self.banned_until_ms {
+            let until = rfc3339(self.banned_until_ms);
+            return Some(("banned", format!("it was refused too often: it is banned until {until}")));
+        }
+        self.warning(punishment)
+    }
 }
 
 #[cfg(test)]

@@ -31,8 +31,15 @@ pub(super) fn readings_with_conduct(
     shadows_at: usize,
     conduct_at: usize,
 ) -> Result<Vec<CounterReading>, Undecodable> {
-    let mut readings = readings_in_shadow(reply, at, shadows_at)?;
-    let mut reader = Reader::new(reply.bytes(conduct_at)?);
+    with_conduct(readings_in_shadow(reply, at, shadows_at)?, reply.bytes(conduct_at)?)
+}
+
+/// The same readings with what limits remember, as it is packed.
+pub(super) fn with_conduct(
+    mut readings: Vec<CounterReading>,
+    packed: &[u8],
+) -> Result<Vec<CounterReading>, Undecodable> {
+    let mut reader = Reader::new(packed);
     while !reader.rest().is_empty() {
         let number = usize::from(reader.u8()?);
         let reading = readings.get_mut(number).ok_or(Undecodable("a counter's number"))?;

@@ -51,7 +51,12 @@ impl<'a> Count<'a> {
 
     /// A counter that is only read: no line moves it.
     pub(super) fn read(counter: &'a Counter) -> Self {
-        Self { lines: &[(0, 1)], punished: None, ..Self::of(counter) }
+        Self { punished: None, ..Self::read_with_conduct(counter) }
+    }
+
+    /// The same with what its limit remembers of whom it counts.
+    pub(super) fn read_with_conduct(counter: &'a Counter) -> Self {
+        Self { lines: &[(0, 1)], ..Self::of(counter) }
     }
 
     /// The same among the keys of another call: 0 is the tenant's, 1 a subject's.

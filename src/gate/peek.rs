@@ -9,6 +9,7 @@ use crate::domain::reservation::{Record, SubjectHash};
 
 use super::Gate;
 use super::call::time_argument;
+use super::conduct::with_conduct;
 use super::connections::plain_error;
 use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
@@ -18,6 +19,9 @@ use super::status::Status;
 
 /// The value in a subject's header, instead of a time, when a script made the hash and no restore wrote it.
 const MADE_BY_A_SCRIPT: i64 = -1;
+
+/// The most counters, and the most light ones, that one script reads.
+const COUNTERS_AT_ONCE: usize = 255;
 
 /// A tenant's state, or one of its subjects'.
 pub type WarmAsk<'a> = (Partition, &'a TenantId, Option<SubjectHash>);
@@ -52,6 +56,43 @@ pub struct PeekedCounters {
     pub last_id: OutboxId,
     /// The script's time (unix ms).
     pub now_ms: i64,
+}
+
+impl PeekedCounters {
+    /// The same with what was read next of further counters.
+    fn with(mut self, next: Self) -> Self {
+        let before = self.readings.len();
+        self.readings.extend(next.readings);
+        self.light.extend(next.light);
+        let behind =
+            |cold: Cold| Cold { counters: cold.counters.iter().map(|at| at + before).collect(), ..cold };
+        self.cold = match (self.cold, next.cold.map(behind)) {
+            (Some(cold), Some(more)) => Some(both(cold, more)),
+            (cold, more) => cold.or(more),
+        };
+        Self { last_id: next.last_id, now_ms: next.now_ms, ..self }
+    }
+}
+
+/// What either of two reads has found cold; the second comes after the first.
+fn both(mut cold: Cold, next: Cold) -> Cold {
+    for holder in next.holders {
+        if !cold.holders.contains(&holder) {
+            cold.holders.push(holder);
+        }
+    }
+    cold.counters.extend(next.counters);
+    Cold {
+        last_id: next.last_id,
+        tenant: cold.tenant || next.tenant,
+        only_bounds: cold.only_bounds && next.only_bounds,
+        ..cold
+    }
+}
+
+/// The counters of this page.
+fn page(all: &[Counter], number: usize) -> &[Counter] {
+    all.chunks(COUNTERS_AT_ONCE).nth(number).unwrap_or_default()
 }
 
 /// A reservation, if the gate has it.
@@ -98,14 +139,25 @@ impl Gate {
         Ok(asked.iter().zip(&answers).map(|(asked, header)| is_warm(asked, header)).collect())
     }
 
-    /// Reads counters as they are, even of a tenant that is partly cold.
+    /// Reads counters as they are, even of a tenant that is partly cold; very many of them by several scripts.
     pub async fn peek_counters(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
+        let mut peeked: Option<PeekedCounters> = None;
+        let pages = call.counters.len().max(call.light.len()).div_ceil(COUNTERS_AT_ONCE);
+        for number in 0..pages.max(1) {
+            let (counters, light) = (page(call.counters, number), page(call.light, number));
+            let next = self.peek_page(&PeekCall { counters, light, ..*call }).await?;
+            peeked = Some(match peeked {
+                None => next,
+                Some(before) => before.with(next),
+            });
+        }
+        peeked.ok_or(Undecodable("an answer of peek").into())
+    }
+
+    async fn peek_page(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
         let malformed = |reason| GateError::Malformed { script: "peek", reason };
-        let pack = |counters: &[Counter]| {
-            if counters.len() > usize::from(u8::MAX) {
-                return Err(malformed("more than 255 counters"));
-            }
-            let counts: Vec<_> = counters.iter().map(Count::read).collect();
+        let pack = |counters: &[Counter]| -> Result<_, GateError> {
+            let counts: Vec<_> = counters.iter().map(Count::read_with_conduct).collect();
             check_counters(&counts, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
             let mut packed = Vec::with_capacity(1 + 48 * counters.len());
             pack_counters(&counts, &[], &mut packed);
@@ -128,12 +180,12 @@ impl Gate {
         let reply = self.run(partition, Script::Peek, &keys, &arguments).await?;
         let cold = match reply.status {
             Status::Done => None,
-            Status::Cold => Some(read_cold(&reply, 2)?),
+            Status::Cold => Some(read_cold(&reply, 4)?),
             _ => return Err(Undecodable("a status of peek").into()),
         };
         Ok(PeekedCounters {
-            readings: reply.readings(0)?,
-            light: reply.readings(1)?,
+            readings: with_conduct(reply.readings(0)?, reply.bytes(2)?)?,
+            light: with_conduct(reply.readings(1)?, reply.bytes(3)?)?,
             cold,
             last_id: reply.id,
             now_ms: reply.now_ms,

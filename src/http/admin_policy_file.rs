@@ -15,9 +15,12 @@ use super::state::State;
 use crate::domain::policy::diff::Change;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
-use crate::operations::OperationError;
 use crate::operations::answers::PolicyChanges;
 use crate::operations::requests::ApplyRequest;
+use crate::operations::{FieldError, OperationError};
+
+/// Where the file is in the body.
+const FILE: &str = "/policy";
 
 /// A policy file to apply.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -55,6 +58,10 @@ pub struct AppliedPolicy {
     pub digest: String,
     /// What changes; what stays as it is, is left out.
     pub changes: Vec<Change>,
+    /// What the file says that is allowed and seldom right: a limit that tells callers apart by their IP address alone.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub warnings: Vec<FieldError>,
 }
 
 /// Apply a policy file: all of it under one version, or nothing. Everything that is wrong is named at once.
@@ -89,15 +96,16 @@ pub(super) async fn apply_policy(
             applied
         }))
         .await?;
-    let PolicyChanges { version, digest, changes } = applied.map_err(in_policy)?;
-    json(HttpResponse::Ok(), &AppliedPolicy { version, dry_run, digest, changes })
+    let PolicyChanges { version, digest, changes, warnings } = applied.map_err(in_policy)?;
+    let warnings = warnings.into_iter().map(|warning| warning.under(FILE)).collect();
+    json(HttpResponse::Ok(), &AppliedPolicy { version, dry_run, digest, changes, warnings })
 }
 
 /// Errors point into the body, of which the file is a part.
 pub(super) fn in_policy(error: OperationError) -> Problem {
     Problem::from(match error {
         OperationError::Invalid(errors) => {
-            OperationError::Invalid(errors.into_iter().map(|error| error.under("/policy")).collect())
+            OperationError::Invalid(errors.into_iter().map(|error| error.under(FILE)).collect())
         }
         other => other,
     })

@@ -23,9 +23,9 @@ const INTEGER_MAX: i64 = 999_999_999_999_999;
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// `true` when the answer repeats an earlier one.
 /// From when on the books hold every entry, where a list reaches back before that.
 pub(super) const ENTRIES_HELD_FROM: HeaderName = HeaderName::from_static("entries-held-from");
+/// `true` when the answer repeats an earlier one.
 pub(super) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// What is written beside `RateLimit` and `RateLimit-Policy`, and how.

@@ -2,6 +2,7 @@
 
 mod adjustment;
 mod estimate;
+mod refusal;
 mod statement;
 mod upgrade;
 mod webhook;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::estimate::Estimate;
+use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
@@ -28,6 +30,7 @@ pub use crate::ledger::{
 pub use crate::operations::limit_status::LimitStatus;
 pub use adjustment::AdjustmentDetails;
 pub use estimate::ListedEstimate;
+pub use refusal::{Cause, Refusal, RefusalCode, RefusedLimit};
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
 pub use upgrade::UpgradeDetails;
 pub use webhook::WebhookDetails;
@@ -70,6 +73,8 @@ pub struct Reserved {
     pub limits: Vec<LimitStatus>,
     /// Dry run only: what would refuse.
     pub refused_by: Vec<RefusedLimit>,
+    /// Dry run only: why it would be refused.
+    pub code: Option<RefusalCode>,
 }
 
 /// A reservation that was made.
@@ -173,72 +178,6 @@ pub(super) fn decision_of(id: ReservationId, step: u32) -> Uuid {
     uuid::Builder::from_custom_bytes(short).into_uuid()
 }
 
-/// Why a limit has no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// What is used up.
-    Consumed,
-    /// What is only held by running work.
-    Reserved,
-    /// The last call, which was too short a time ago.
-    Interval,
-    /// The last calls, which came much sooner than they used to.
-    Anomaly,
-    /// A ban that the limit has placed.
-    Banned,
-}
-
-impl Cause {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Consumed => "consumed",
-            Self::Reserved => "reserved",
-            Self::Interval => "interval",
-            Self::Anomaly => "anomaly",
-            Self::Banned => "banned",
-        }
-    }
-}
-
-/// A limit that refuses the request.
-#[derive(Debug, Clone)]
-pub struct RefusedLimit {
-    /// The limit and its figures.
-    pub limit: LimitStatus,
-    /// Why it has no room.
-    pub cause: Cause,
-    /// What the request needs under this limit.
-    pub needed: Units,
-    /// How much is missing.
-    pub shortfall: Units,
-    /// How long to wait; none where waiting does not help.
-    pub retry_after_ms: Option<i64>,
-    /// A sentence.
-    pub message: String,
-}
-
-/// A refusal: an answer, not an error.
-#[derive(Debug, Clone)]
-pub struct Refusal {
-    /// The first of its reasons, in order of precedence.
-    pub code: RefusalCode,
-    /// A sentence.
-    pub detail: String,
-    /// The longest wait; none where waiting does not help.
-    pub retry_after_ms: Option<i64>,
-    /// The id of this decision.
-    pub decision_id: Uuid,
-    /// What was asked for.
-    pub asked: Vec<AskedLine>,
-    /// The version of the policy by which it was decided.
-    pub policy_version: u64,
-    /// Every limit that refuses.
-    pub refused_by: Vec<RefusedLimit>,
-    /// Every limit checked.
-    pub limits: Vec<LimitStatus>,
-}
-
 /// What became of a check.
 #[derive(Debug, Clone)]
 pub struct Checked {
@@ -262,35 +201,6 @@ pub struct Checked {
     pub refused_by: Vec<RefusedLimit>,
     /// Why it is refused; none where it is allowed, or only because of another that was asked together with it.
     pub code: Option<RefusalCode>,
-}
-
-/// Why a request is refused, in order of precedence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RefusalCode {
-    /// The amount is larger than a whole capacity, or the plan has no room for the meter at all: only another plan
-    /// helps.
-    ExceedsPlan,
-    /// Only a grant helps.
-    BalanceExhausted,
-    /// An admin or a limit has banned the tenant or a subject of the call.
-    Banned,
-    /// Waiting helps (class quota).
-    QuotaExceeded,
-    /// Waiting helps (class rate).
-    RateLimited,
-}
-
-impl RefusalCode {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ExceedsPlan => "exceeds_plan",
-            Self::BalanceExhausted => "balance_exhausted",
-            Self::Banned => "banned",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::RateLimited => "rate_limited",
-        }
-    }
 }
 
 /// The quota that a tenant has left.
@@ -383,6 +293,8 @@ pub struct PolicyChanges {
     pub digest: String,
     /// The changes; what stays as it is, is left out.
     pub changes: Vec<Change>,
+    /// What the file says that is allowed and seldom right.
+    pub warnings: Vec<FieldError>,
 }
 
 /// What a policy file would have refused of what is recorded.

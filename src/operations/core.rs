@@ -11,7 +11,7 @@ use crate::operations::load_level::{CurrentLoad, GateTimes};
 use crate::operations::policy_store::PolicyStore;
 use crate::operations::progress::BookingProgress;
 use crate::telemetry::Metrics;
-use crate::telemetry::labels::Script;
+use crate::telemetry::labels::{Fault, Script};
 
 /// The two engines and what belongs to them.
 pub(super) struct Core {
@@ -52,7 +52,27 @@ impl Core {
         let result = call.await;
         let took = started.elapsed();
         self.metrics.gate_call(script, took);
+        if let Err(error) = &result {
+            self.metrics.gate_failed(script, fault_of(error));
+        }
         self.gate_times.note(took);
         result
+    }
+}
+
+/// The metrics' word for why a script has decided nothing.
+fn fault_of(error: &GateError) -> Fault {
+    match error {
+        GateError::Alarm { .. } => Fault::Alarm,
+        GateError::Timeout => Fault::Timeout,
+        GateError::TooLate => Fault::TooLate,
+        GateError::Unavailable(_) | GateError::Settings(_) => Fault::Unavailable,
+        GateError::BreakerOpen => Fault::BreakerOpen,
+        GateError::Overloaded => Fault::Overloaded,
+        GateError::NoEpoch(_) => Fault::NoEpoch,
+        GateError::UnsafeServer(_) => Fault::UnsafeServer,
+        GateError::Malformed { .. } => Fault::Malformed,
+        GateError::Script { .. } => Fault::Script,
+        GateError::Undecodable(_) => Fault::Undecodable,
     }
 }

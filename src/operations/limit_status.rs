@@ -111,6 +111,15 @@ impl LimitStatus {
             && used * 100 >= capacity * i128::from(self.counter.near_percent())
     }
 
+    /// What is left of its capacity, in percent, rounded down; none where that says nothing: of a least time between
+    /// calls, of an anomaly, of no capacity.
+    pub fn remaining_percent(&self) -> Option<u8> {
+        let is_share = !self.counter.is_interval() && !self.counter.is_anomaly();
+        let capacity = i128::from(self.capacity.get());
+        let percent = (i128::from(self.remaining.get()) * 100).checked_div(capacity).filter(|_| is_share)?;
+        u8::try_from(percent.clamp(0, 100)).ok()
+    }
+
     /// Whether the last admitted call of whom it counts came much sooner than usual.
     pub fn is_anomalous(&self) -> bool {
         self.counter.is_anomaly() && self.consumed > Units::ZERO

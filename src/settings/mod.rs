@@ -312,7 +312,7 @@ pub struct LogSettings {
     pub level: String,
     /// How many refusals are logged in a second at most; 0: none.
     pub refusals_per_second: u32,
-    /// Which share of the admitted reserves and usages is logged, in percent.
+    /// Which share of the admitted reserves, usages and checks is logged, in percent.
     pub admitted_percent: u8,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::{
@@ -23,8 +23,10 @@ pub(super) type Share = Gauge<f64, AtomicU64>;
 pub(super) type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
 /// Seconds by partition.
 pub(super) type Tails = Family<[(&'static str, String); 1], Seconds>;
-/// Refusing limits by algorithm, cause and code.
-pub(super) type Refusals = Family<[Pair; 3], Counter>;
+/// Refusing limits by kind, algorithm, cause and code.
+pub(super) type Refusals = Family<[Pair; 4], Counter>;
+/// Scripts that have decided nothing, by script and fault.
+pub(super) type Failures = Family<[Pair; 2], Counter>;
 type Pair = (&'static str, &'static str);
 
 /// A handle for each value of a label.
@@ -65,7 +67,14 @@ pub(super) fn http_requests(registry: &mut Registry) -> Requests {
     family
 }
 
-/// Refusing limits by algorithm, cause and code.
+/// Scripts that have decided nothing, by script and fault.
+pub(super) fn failures(registry: &mut Registry) -> Failures {
+    let family = Failures::default();
+    registry.register("gate_errors", "Scripts that have decided nothing, by why", family.clone());
+    family
+}
+
+/// Refusing limits by kind, algorithm, cause and code.
 pub(super) fn refusals(registry: &mut Registry) -> Refusals {
     let family = Refusals::default();
     registry.register("limits_refused", "Limits that refused a call, by why", family.clone());
@@ -106,6 +115,38 @@ impl ByLimit {
 pub(super) fn shadow_refusals(registry: &mut Registry) -> ByLimit {
     let help = "Work that was let through and that a shadow limit would have refused";
     ByLimit::new(registry, "limits_shadow_refused", help)
+}
+
+/// One admission of so many is observed by what its limits have left.
+const REMAINING_OF: u64 = 16;
+/// The more is left, the less its exact share matters.
+const REMAINING_PERCENT: [f64; 8] = [0.0, 1.0, 5.0, 10.0, 20.0, 50.0, 80.0, 100.0];
+
+/// What limits have left after an admission, by algorithm.
+pub(super) struct Remaining {
+    family: Family<[Pair; 1], Histogram, fn() -> Histogram>,
+    admissions: AtomicU64,
+}
+
+impl Remaining {
+    /// None yet.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let family =
+            Family::new_with_constructor((|| Histogram::new(REMAINING_PERCENT)) as fn() -> Histogram);
+        let help = "What limits had left after an admission, in percent, of a sample";
+        registry.register("limits_remaining_percent", help, Family::clone(&family));
+        Self { family, admissions: AtomicU64::new(0) }
+    }
+
+    /// Whether it is an admission's turn.
+    pub(super) fn is_turn(&self) -> bool {
+        self.admissions.fetch_add(1, Ordering::Relaxed).is_multiple_of(REMAINING_OF)
+    }
+
+    /// Observes a limit.
+    pub(super) fn observe(&self, algorithm: &'static str, percent: u8) {
+        self.family.get_or_create(&[("algorithm", algorithm)]).observe(f64::from(percent));
+    }
 }
 
 /// Calls that came much sooner than usual.
@@ -236,7 +277,8 @@ pub(super) fn histograms<L: Label>(
     Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
 }
 
-fn pair<L: Label>(value: L) -> Pair {
+/// The pair of a label.
+pub(super) fn pair<L: Label>(value: L) -> Pair {
     (L::NAME, value.text())
 }
 

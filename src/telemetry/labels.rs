@@ -121,6 +121,34 @@ label! {
 }
 
 label! {
+    /// Why a script has decided nothing.
+    Fault, "error" {
+        /// The node's memory is in doubt.
+        Alarm = "alarm",
+        /// No answer in time.
+        Timeout = "timeout",
+        /// It ran after its caller had stopped waiting.
+        TooLate = "too_late",
+        /// The server cannot be reached or cannot serve now.
+        Unavailable = "unavailable",
+        /// Nothing was sent, because the server has been silent.
+        BreakerOpen = "breaker_open",
+        /// Too many calls waited at once.
+        Overloaded = "overloaded",
+        /// The partition has no epoch yet.
+        NoEpoch = "no_epoch",
+        /// The server is not safe to keep counters in.
+        UnsafeServer = "unsafe_server",
+        /// The call contradicted itself.
+        Malformed = "malformed",
+        /// It failed before its first write.
+        Script = "script",
+        /// A value or its answer could not be read.
+        Undecodable = "undecodable",
+    }
+}
+
+label! {
     /// What decided about a call or check while the gate was away.
     Fallback, "policy" {
         /// A limit or quota denied it.

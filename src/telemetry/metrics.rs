@@ -11,7 +11,7 @@ use prometheus_client::{
 use super::booking::Booking;
 use super::handles::*;
 use super::labels::{
-    Alarm, Asked, BreakerState, Call, Drift, Fallback, Guarded, Job, Judged, Label, Outcome, Repaired,
+    Alarm, Asked, BreakerState, Call, Drift, Fallback, Fault, Guarded, Job, Judged, Label, Outcome, Repaired,
     Restored, Script, StatusClass,
 };
 use super::text_format::older;
@@ -31,9 +31,12 @@ struct Handles {
     decisions: Vec<Cells<Outcome, Counter>>,
     refusals: Refusals,
     shadow_refusals: ByLimit,
+    near: ByLimit,
+    remaining: Remaining,
     punishments: Punishments,
     anomalies: Anomalies,
     gate_calls: Cells<Script, Histogram>,
+    gate_failures: Failures,
     http_requests: Requests,
     booking: Booking,
     restores: Cells<Restored, Counter>,
@@ -112,6 +115,8 @@ impl Metrics {
             decisions: decisions(&mut registry),
             refusals: refusals(&mut registry),
             shadow_refusals: shadow_refusals(&mut registry),
+            near: ByLimit::new(&mut registry, "limits_near", "Admitted work that has come near a limit"),
+            remaining: Remaining::new(&mut registry),
             punishments: Punishments::new(&mut registry),
             anomalies: Anomalies::new(&mut registry),
             gate_calls: histograms(
@@ -120,6 +125,7 @@ impl Metrics {
                 "How long a script took, as the caller saw it",
                 || Histogram::new(GATE_SECONDS),
             ),
+            gate_failures: failures(&mut registry),
             http_requests: http_requests(&mut registry),
             booking: Booking::new(&mut registry),
             restores: counters(&mut registry, "restores", "Restores from the ledger to the gate"),
@@ -186,9 +192,16 @@ impl Metrics {
         self.0.sampled_decisions.dropped.inc_by(count);
     }
 
-    /// Counts a limit that refused a call: its algorithm's name, what stands in the way, and the code of the answer.
-    pub fn limit_refused(&self, algorithm: &'static str, cause: &'static str, code: &'static str) {
-        let labels = [("algorithm", algorithm), ("cause", cause), ("code", code)];
+    /// Counts a limit that refused a call: what kind of limit it is, its algorithm's name, what stands in the way, and
+    /// the code of the answer.
+    pub fn limit_refused(
+        &self,
+        kind: &'static str,
+        algorithm: &'static str,
+        cause: &'static str,
+        code: &'static str,
+    ) {
+        let labels = [("kind", kind), ("algorithm", algorithm), ("cause", cause), ("code", code)];
         self.0.refusals.get_or_create(&labels).inc();
     }
 
@@ -224,6 +237,27 @@ impl Metrics {
     /// Counts work that a shadow limit of this id would have refused.
     pub fn shadow_refused(&self, limit: &str) {
         self.0.shadow_refusals.count(limit);
+    }
+
+    /// Counts admitted work that has come near the limit of this id.
+    pub fn near_limit(&self, limit: &str) {
+        self.0.near.count(limit);
+    }
+
+    /// Whether it is the turn of an admission to be observed by what its limits have left: the first's, and then every
+    /// sixteenth's.
+    pub fn samples_remaining(&self) -> bool {
+        self.0.remaining.is_turn()
+    }
+
+    /// Observes what a limit of this algorithm has left after an admission, in percent.
+    pub fn remaining(&self, algorithm: &'static str, percent: u8) {
+        self.0.remaining.observe(algorithm, percent);
+    }
+
+    /// Counts a script that has decided nothing, and why.
+    pub fn gate_failed(&self, script: Script, fault: Fault) {
+        self.0.gate_failures.get_or_create(&[pair(script), pair(fault)]).inc();
     }
 
     /// Observes how long a script took, the way there and back included.

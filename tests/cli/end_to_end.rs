@@ -128,6 +128,26 @@ async fn applying_a_file_that_names_one_tenant_deletes_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limit_by_address_alone_is_applied_and_named_with_its_line_as_a_warning() {
+    let app = spawn_app().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let policy = "[[meters]]\nid = \"page\"\nunit = \"page\"\n\n[[limits]]\nid = \"address\"\nmeter = \"page\"\n\
+        scope = \"subject\"\nsubject_kind = \"ip\"\nwindow = \"day\"\ncapacity = \"5\"\n";
+    std::fs::write(&path, policy).unwrap();
+    let path = path.to_str().unwrap();
+    for words in [vec!["policy", "diff", path], vec!["policy", "apply", path, "--yes"]] {
+        let (code, out, error) = against(&app, &words).await;
+        assert_eq!(code, 0, "{error}");
+        let expected = "policy.toml:9 /limits/0/subject_kind: tells callers apart by their IP address alone";
+        let warnings: Vec<_> = error.lines().filter(|line| line.starts_with("warning: ")).collect();
+        assert!(matches!(warnings[..], [only] if only.contains(expected)), "{error}");
+        assert!(!out.contains("warning"), "{out}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plan_in_a_file_without_some_of_its_limits_removes_none_unless_they_are_pruned() {
     let app = spawn_app().await;
     let directory = tempfile::tempdir().unwrap();

@@ -114,9 +114,40 @@ async fn a_refused_check_is_logged_and_counted_by_its_limit_and_a_look_is_neithe
     app.post(CHECK, of("read").with("peek", true)).await.expect(200);
     app.post(CHECK, of("read")).await.expect(200);
     let metrics = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
-    let line = "tollgate_limits_refused_total{algorithm=\"fixed_window\",cause=\"consumed\",code=\"rate_limited\"} 1\n";
+    let line = concat!(
+        "tollgate_limits_refused_total{kind=\"limit\",algorithm=\"fixed_window\",cause=\"consumed\",",
+        "code=\"rate_limited\"} 1\n"
+    );
     let metrics = metrics.text().await.unwrap();
     assert!(metrics.contains(line), "{metrics}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sample_of_the_allowed_checks_is_logged_with_the_admissions_and_a_look_is_not() {
+    let app = spawn_app().await;
+    with_limits(&app, json!([minute("5"), day_of("5")])).await;
+    let serving = Logging::start(&app, &[("TOLLGATE__LOGS__ADMITTED_PERCENT", "100")]).await;
+    let check = of("read").by("ada-lovelace");
+    serving.caller.post(CHECK, check.clone()).await.expect(200);
+    serving.caller.post(CHECK, check.clone().with("peek", true)).await.expect(200);
+    let both = json!({ "checks": [check.clone(), check], "atomic": true });
+    serving.caller.post(CHECK, both).await.expect(200);
+    let submit = of("submit").with("attributes", json!({ "pages": 1 })).by("ada-lovelace");
+    serving.caller.post(CHECK, submit.clone().with("peek", true)).await.expect(200);
+    serving.caller.post(CHECK, submit.with("idempotency_key", "k")).await.expect(200);
+    let lines = wait_for("they are logged", Duration::from_secs(10), async || {
+        let lines = serving.lines("admitted");
+        (lines.len() >= 4).then_some(lines)
+    })
+    .await;
+    let calls: Vec<_> = lines.iter().map(|line| line["call"].as_str().unwrap()).collect();
+    assert_eq!(calls, ["check", "check", "check", "usage"]);
+    let line = &lines[0];
+    assert_eq!((&line["tenant"], &line["operation"]), (&"acme".into(), &"read".into()), "{line}");
+    assert!(line["subjects"].as_str().unwrap().starts_with("user:"), "{line}");
+    assert!(!serving.text().contains("ada-lovelace"));
+    drop(serving);
     app.finish().await;
 }
 

@@ -1,6 +1,20 @@
 //! What an operator's dashboard reads.
 
+use serde_json::json;
+
+use super::ratelimit::{CHECK, minute, of, with_limits};
 use crate::support::app::*;
+
+async fn metrics_of(app: &TestApp) -> String {
+    let answer = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
+    answer.text().await.unwrap()
+}
+
+fn assert_has(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|found| found == *line), "{line} is missing in:\n{text}");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_count_decisions_and_name_neither_tenant_nor_subject() {
@@ -10,16 +24,82 @@ async fn metrics_count_decisions_and_name_neither_tenant_nor_subject() {
     assert_eq!(app.post(RESERVATIONS, body.clone()).await.status, 201);
     assert_eq!(app.post(RESERVATIONS, body).await.status, 429);
     app.drained().await;
-    let answer = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
-    let text = answer.text().await.unwrap();
-    for line in [
+    let text = metrics_of(&app).await;
+    let lines = [
         "tollgate_decisions_total{call=\"reserve\",outcome=\"admitted\"} 1",
         "tollgate_decisions_total{call=\"reserve\",outcome=\"refused\"} 1",
-        "tollgate_limits_refused_total{algorithm=\"calendar\",cause=\"reserved\",code=\"quota_exceeded\"} 1",
+        concat!(
+            "tollgate_limits_refused_total{kind=\"limit\",algorithm=\"calendar\",cause=\"reserved\",",
+            "code=\"quota_exceeded\"} 1"
+        ),
         "tollgate_restores_total{kind=\"tenant\"} 1",
-    ] {
-        assert!(text.contains(line), "{line} is missing in:\n{text}");
-    }
+    ];
+    assert_has(&text, &lines);
     assert!(!text.contains("acme") && !text.contains("ada-lovelace"), "{text}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dry_run_or_a_look_would_have_refused_is_counted_as_refused() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    with_limits(&app, json!([day_of("5"), minute("5")])).await;
+    let submit = |pages: u32| of("submit").with("attributes", json!({ "pages": pages }));
+    for (amount, is_allowed) in [(5, true), (6, false)] {
+        let dry = app.post(RESERVATIONS, pages(amount).with("dry_run", true)).await.expect(200);
+        assert_eq!(dry.body["allowed"], is_allowed, "{dry:?}");
+        for look in [submit(amount), of("read").with("cost", amount)] {
+            let look = app.post(CHECK, look.with("peek", true)).await.expect(200);
+            assert_eq!(look.body["allowed"], is_allowed, "{look:?}");
+        }
+    }
+    let lines = ["reserve", "usage", "check"].map(|call| {
+        ["admitted", "refused"]
+            .map(|outcome| format!("tollgate_decisions_total{{call=\"{call}\",outcome=\"{outcome}\"}} 1"))
+    });
+    let lines: Vec<_> = lines.iter().flatten().map(String::as_str).collect();
+    let text = metrics_of(&app).await;
+    assert_has(&text, &lines);
+    let of_limits = ["limits_near", "limits_refused_total", "limits_remaining_percent_count"];
+    let is_of_limits =
+        |line: &&str| of_limits.iter().any(|name| line.starts_with(&format!("tollgate_{name}")));
+    assert_eq!(text.lines().find(is_of_limits), None, "no limit saw it");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_comes_near_a_limit_is_counted_by_it_and_what_is_left_is_observed() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    with_limits(&app, json!([day_of("100"), minute("10")])).await;
+    app.post(RESERVATIONS, pages(70)).await.expect(201);
+    app.post(RESERVATIONS, pages(15)).await.expect(201);
+    app.post(CHECK, of("read").with("cost", 8)).await.expect(200);
+    app.post(CHECK, of("read").with("cost", 8).with("peek", true)).await.expect(200);
+    let lines = [
+        "tollgate_limits_near_total{limit=\"day\"} 1",
+        "tollgate_limits_near_total{limit=\"minute\"} 1",
+        "tollgate_limits_remaining_percent_bucket{le=\"20.0\",algorithm=\"calendar\"} 0",
+        "tollgate_limits_remaining_percent_bucket{le=\"50.0\",algorithm=\"calendar\"} 1",
+        "tollgate_limits_remaining_percent_count{algorithm=\"calendar\"} 1",
+    ];
+    assert_has(&metrics_of(&app).await, &lines);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_that_decides_nothing_is_counted_with_its_reason() {
+    let app = spawn_app().await;
+    with_limits(&app, json!([minute("5")])).await;
+    app.post(CHECK, of("read")).await.expect(200);
+    assert!(!metrics_of(&app).await.contains("tollgate_gate_errors_total{script=\"check\""));
+    let frozen = app.redis.freeze();
+    app.post(CHECK, of("read")).await.expect(503);
+    let text = metrics_of(&app).await;
+    // By the time of the call the breaker may have opened.
+    let reasons = ["timeout", "breaker_open"];
+    let is_counted = |reason: &str| {
+        text.contains(&format!("tollgate_gate_errors_total{{script=\"check\",error=\"{reason}\"}}"))
+    };
+    assert!(reasons.into_iter().any(is_counted), "{text}");
+    drop(frozen);
     app.finish().await;
 }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tollgate::domain::limit::Limit;
+use tollgate::domain::policy::counter::LimitSignature;
+
+use crate::support::app::*;
 
 /// The sections of the document and the schemas that they describe.
 const SECTIONS: [(&str, &str); 21] = [
@@ -115,4 +119,80 @@ fn every_part_of_a_policy_has_a_schema_and_a_section() {
             );
         }
     }
+}
+
+/// Limits, and for each of their fields another value.
+fn other_values() -> [(Value, Value); 9] {
+    let limit = |fields: Value| {
+        let mut limit = json!({ "id": "x", "meter": "page", "capacity": "5" });
+        for (field, value) in fields.as_object().unwrap() {
+            limit[field] = value.clone();
+        }
+        limit
+    };
+    let by = |algorithm: &str, fields: Value| limit(fields).with("algorithm", algorithm);
+    let of_all = json!({
+        "meter": "token", "window": "hour", "scope": "subject", "operations": ["ocr"], "class": "rate", "capacity": "6",
+        "kind": "soft", "rollout_percent": 50, "load_scaled": true, "near_percent": 50, "on_gate_failure": "allow",
+        "emergency_capacity": "1", "punishment": { "memory_seconds": 60, "warn_at": 3 }, "anomaly": { "min_samples": 5 },
+        "from": "2026-01-01T00:00:00Z", "until": "2027-01-01T00:00:00Z", "message": "no",
+    });
+    let of_user = json!({ "window": "day", "scope": "subject", "subject_kind": "user" });
+    let mut budget =
+        by("fixed_window", json!({ "window_seconds": 60, "meters": { "page": "1", "token": "2" } }));
+    budget.as_object_mut().unwrap().remove("meter");
+    [
+        (limit(json!({ "window": "day" })), of_all),
+        (limit(of_user), json!({ "subject_kind": "ip" })),
+        (
+            by("fixed_window", json!({ "window_seconds": 60 })),
+            json!({ "algorithm": "sliding_log", "window_seconds": 120, "aligned": true }),
+        ),
+        (by("sliding_counter", json!({ "window_seconds": 60 })), json!({ "sub_windows": 20 })),
+        (by("sliding_log", json!({ "window_seconds": 60 })), json!({ "entries_max": 3 })),
+        (
+            by("token_bucket", json!({ "refill": "1", "per_seconds": 60 })),
+            json!({ "refill": "2", "per_seconds": 30 }),
+        ),
+        (
+            by("leaky_bucket", json!({ "drain": "1", "per_seconds": 60 })),
+            json!({ "drain": "2", "max_wait_seconds": 30 }),
+        ),
+        (by("concurrency", json!({})), json!({ "counts": "reservations" })),
+        (budget, json!({ "meters": { "page": "1", "token": "3" }, "decimals": 1 })),
+    ]
+}
+
+/// The words in backticks.
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_fields_that_begin_a_new_counter_are_those_that_the_documents_name() {
+    let signature =
+        |limit: &Value| LimitSignature::of_limit(&serde_json::from_value::<Limit>(limit.clone()).unwrap());
+    let (mut begin, mut tried) = (BTreeSet::new(), BTreeSet::from(["id".to_owned()]));
+    for (limit, others) in other_values() {
+        for (field, other) in others.as_object().unwrap() {
+            tried.insert(field.clone());
+            if signature(&limit.clone().with(field, other.clone())) != signature(&limit) {
+                begin.insert(field.clone());
+            }
+        }
+    }
+    let contract = contract();
+    let fields = contract["components"]["schemas"]["Limit"]["properties"].as_object().unwrap();
+    assert_eq!(tried, fields.keys().cloned().collect::<BTreeSet<_>>(), "each field is tried");
+    let of = |operations: Value| signature(&other_values()[0].0.clone().with("operations", operations));
+    assert_eq!(of(json!(["a", "b"])), of(json!(["b", "a"])));
+
+    let policy = read("docs/POLICY.md");
+    let section = policy.split("\n### What begins a new counter\n").nth(1).unwrap();
+    let rows = section.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| `"));
+    let named = rows.flat_map(|row| quoted(row.split(" | ").next().unwrap())).collect::<BTreeSet<_>>();
+    assert_eq!(named, begin, "docs/POLICY.md");
+    let limits = read("docs/LIMITS.md");
+    let sentence = limits.split("So does one whose").nth(1).unwrap().split(" changes ").next().unwrap();
+    assert_eq!(quoted(sentence), begin, "docs/LIMITS.md");
 }

@@ -127,3 +127,22 @@ async fn a_thousand_tenants_are_applied_at_once() {
     assert_eq!(app.get("/v1/tenants/t-1499/quota").await.expect(200).text("/limits/0/capacity"), "10");
     app.finish().await;
 }
+
+#[tokio::test]
+async fn a_limit_by_address_alone_is_applied_with_a_warning() {
+    let app = spawn().await;
+    let by = |kind: &str| {
+        limit(kind, "5").with("scope", "subject").with("subject_kind", kind).with("class", "rate")
+    };
+    let file = |limits: Value| json!({ "policy": { "plans": [{ "id": "other", "limits": limits }] } });
+    for dry_run in [true, false] {
+        let answer = app.post(PATH, file(json!([by("ip")])).with("dry_run", dry_run)).await.expect(200);
+        let warnings = answer.body["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), 1, "{answer:?}");
+        assert_eq!(answer.text("/warnings/0/pointer"), "/policy/plans/0/limits/0/subject_kind");
+        assert!(answer.text("/warnings/0/message").contains("IP address alone"), "{answer:?}");
+    }
+    let answer = app.post(PATH, file(json!([by("ip"), by("user")]))).await.expect(200);
+    assert_eq!(answer.body["warnings"], json!([]));
+    app.finish().await;
+}

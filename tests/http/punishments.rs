@@ -241,3 +241,30 @@ async fn a_limit_that_no_longer_punishes_neither_bans_nor_counts() {
     assert_eq!(refused.text("/errors/0/pointer"), "/limits/0/punishment/memory_seconds");
     app.finish().await;
 }
+
+#[tokio::test]
+async fn where_a_subject_stands_says_what_limits_remember_of_it_on_meters_of_both_kinds() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    let light = minute("4").with("scope", "subject").with("subject_kind", "user");
+    with_limits(&app, json!([light.with("punishment", three_strikes()), per_user()])).await;
+    let status = async |user: &str| {
+        let status = app.get(&format!("/v1/ratelimit/status/{user}?tenant=acme")).await.expect(200);
+        let list = status.body["warnings"].as_array().cloned().unwrap_or_default();
+        let told = |warning: &Value| json!([warning["limit"], warning["code"]]);
+        list.iter().map(told).collect::<Vec<_>>()
+    };
+    let check = async || app.post(CHECK, of("write").by("ada")).await.expect(200);
+    check().await;
+    violate(&app, "ada", &["1"]).await;
+    assert_eq!(status("ada").await, Vec::<Value>::new(), "it warns from the second on");
+    check().await;
+    assert_eq!(status("ada").await, [json!(["minute", "violations"])]);
+    violate(&app, "ada", &["2"]).await;
+    assert_eq!(status("ada").await, [json!(["minute", "violations"]), json!(["user-hour", "violations"])]);
+    check().await;
+    assert_eq!(status("ada").await, [json!(["minute", "banned"]), json!(["user-hour", "violations"])]);
+    assert_eq!(status("ben").await, Vec::<Value>::new());
+    app.move_clock("2026-03-10T12:01:00Z").await;
+    assert_eq!(status("ada").await, [json!(["user-hour", "violations"])]);
+    app.finish().await;
+}

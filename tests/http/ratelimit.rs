@@ -65,6 +65,39 @@ async fn a_check_is_counted_until_the_limit_and_allowed_again_when_its_window_is
 }
 
 #[tokio::test]
+async fn the_older_headers_say_of_the_tightest_limit_what_the_draft_says() {
+    let app = an_app()
+        .at("2026-03-10T12:00:00Z")
+        .with("http.ratelimit_headers_legacy", true)
+        .with("http.x_ratelimit_headers", true)
+        .start()
+        .await;
+    with_limits(&app, json!([minute("11"), day_of("100")])).await;
+    let trios = |answer: &Answered| {
+        let of = |trio: &str| {
+            ["limit", "remaining", "reset"]
+                .map(|figure| answer.header(&format!("{trio}-{figure}")).to_owned())
+        };
+        assert_eq!(of("ratelimit"), of("x-ratelimit"), "{answer:?}");
+        of("ratelimit")
+    };
+    assert_eq!(trios(&app.post(CHECK, of("write")).await.expect(200)), ["11", "6", "60"]);
+    app.move_clock("2026-03-10T12:00:20.5Z").await;
+    app.post(CHECK, of("write")).await.expect(200);
+    assert_eq!(trios(&app.post(CHECK, of("write")).await.expect(200)), ["11", "1", "40"], "refused");
+    let left_of_day = (12 * 3_600 - 20).to_string();
+    assert_eq!(
+        trios(&app.post(RESERVATIONS, pages(40)).await.expect(201)),
+        ["100", "60", left_of_day.as_str()]
+    );
+    let refused = app.post(RESERVATIONS, pages(61)).await.expect(429);
+    assert_eq!(trios(&refused), ["100", "60", left_of_day.as_str()]);
+    let used = app.use_pages("used", 10).await.expect(201);
+    assert_eq!(trios(&used), ["100", "50", left_of_day.as_str()]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_cost_or_a_tier_says_how_much_a_check_is() {
     let app = started(json!([minute("100")])).await;
     let left = async |body: Value| app.post(CHECK, body).await.expect(200).text("/remaining").to_owned();
@@ -213,6 +246,20 @@ async fn where_a_subject_stands_is_read_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn however_many_limits_a_meter_has_that_is_not_booked_all_of_them_are_read() {
+    let limits = (0..300).map(|number| minute("5").with("id", format!("minute-{number}")));
+    let of_user = per_ip("3").with("id", "user").with("subject_kind", "user");
+    let app = started(limits.chain([of_user, day_of("10")]).collect()).await;
+    app.use_pages("one", 4).await.expect(201);
+    let status = app.get("/v1/ratelimit/status/ada?tenant=acme").await.expect(200);
+    let limits = status.body["limits"].as_array().unwrap();
+    assert_eq!(limits.len(), 302);
+    let left = |id: &str| limits.iter().find(|limit| limit["id"] == id).unwrap()["remaining"].clone();
+    assert_eq!(["minute-0", "minute-299", "user", "day"].map(left), ["5", "5", "3", "6"]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn on_a_booked_meter_a_check_is_a_usage_and_needs_a_key() {
     let app = started(json!([day_of("10")])).await;
     let pages = |count: u32| of("submit").with("attributes", json!({ "pages": count }));
@@ -230,7 +277,9 @@ async fn on_a_booked_meter_a_check_is_a_usage_and_needs_a_key() {
         (Some(true), Some(1))
     );
     let look = app.post(CHECK, pages(5).with("peek", true)).await.expect(200);
-    assert_eq!(look.body["allowed"], false);
+    assert_eq!((look.body["allowed"].as_bool(), look.text("/code")), (Some(false), "quota_exceeded"));
+    let look = app.post(CHECK, pages(11).with("peek", true)).await.expect(200);
+    assert_eq!((look.body["allowed"].as_bool(), look.text("/code")), (Some(false), "exceeds_plan"));
     app.post_keyed(CHECK, "once", pages(7)).await.is_problem(422, "idempotency_key_reused");
     app.drained().await;
     let usage = app.get("/v1/tenants/acme/usage").await.expect(200);
@@ -277,10 +326,48 @@ async fn a_meter_that_is_not_booked_has_limits_of_class_rate_and_no_quota() {
 }
 
 #[tokio::test]
-async fn what_counts_reservations_is_not_checked() {
-    let slots = json!({ "id": "slots", "meter": "call", "algorithm": "concurrency", "capacity": "5" });
-    let app = started(json!([slots])).await;
-    assert_eq!(app.post(CHECK, of("read")).await.expect(422).pointers(), ["/operation"]);
+async fn a_check_holds_nothing_so_a_limit_of_what_runs_at_once_lets_it_through() {
+    let slots = json!({ "id": "slots", "meter": "call", "algorithm": "concurrency", "capacity": "1" });
+    let app = started(json!([slots.clone(), minute("2")])).await;
+    let call = json!({ "tenant": "acme", "meter": "call", "amount": "1" });
+    app.held(call.clone()).await;
+    let refused = app.post(RESERVATIONS, call).await.expect(429);
+    assert_eq!(refused.text("/refused_by/0/id"), "slots", "the only slot is taken");
+    let allowed = app.post(CHECK, of("read")).await.expect(200);
+    let told = ["allowed", "remaining", "remaining_calls"].map(|field| allowed.body[field].clone());
+    assert_eq!(json!(told), json!([true, "0", 0]), "{allowed:?}");
+    assert_eq!(allowed.body["limits"].as_array().map(Vec::len), Some(1), "{allowed:?}");
+    let refused = app.post(CHECK, of("read")).await.expect(200);
+    let told = (&refused.body["allowed"], refused.text("/refused_by/0/id"));
+    assert_eq!(told, (&json!(false), "minute"), "{refused:?}");
+    app.define("plans/plan", json!({ "limits": [slots] })).await;
+    let allowed = app.post(CHECK, of("read").with("cost", 9)).await.expect(200);
+    assert_eq!((&allowed.body["allowed"], &allowed.body["limits"]), (&json!(true), &json!([])));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn whom_a_limit_of_what_runs_at_once_has_banned_may_not_check() {
+    let punishment = json!({ "memory_seconds": 3600, "ban_at": 1, "ban_seconds": 60, "max_ban_seconds": 60 });
+    let slots = json!({ "id": "slots", "meter": "call", "algorithm": "concurrency", "capacity": "1" });
+    let app = started(json!([slots.with("punishment", punishment)])).await;
+    let call = json!({ "tenant": "acme", "meter": "call", "amount": "1" });
+    app.post(CHECK, of("read")).await.expect(200);
+    app.held(call.clone()).await;
+    let allowed = app.post(CHECK, of("read")).await.expect(200);
+    assert_eq!(allowed.body["allowed"], true, "{allowed:?}");
+    app.post(RESERVATIONS, call).await.is_problem(429, "rate_limited");
+    let banned = app.post(CHECK, of("read")).await.expect(200);
+    assert_eq!((&banned.body["allowed"], banned.text("/code")), (&json!(false), "banned"), "{banned:?}");
+    app.move_clock("2026-03-10T12:01:00Z").await;
+    let allowed = app.post(CHECK, of("read")).await.expect(200);
+    assert_eq!(allowed.body["allowed"], true, "{allowed:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_log_does_not_limit_what_is_not_booked() {
+    let app = started(json!([])).await;
     let log = json!({ "id": "log", "meter": "call", "class": "rate", "algorithm": "sliding_log",
         "window_seconds": 60, "capacity": "5" });
     let refused = app.put("/v1/admin/limits/log", log).await.expect(422);

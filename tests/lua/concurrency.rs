@@ -116,6 +116,25 @@ async fn a_hold_whose_cell_was_lost_gives_nothing_back_to_the_cell_that_came_aft
 
 #[rstest]
 #[tokio::test]
+async fn by_a_clock_that_went_back_slots_stay_taken_and_each_comes_back_once(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let before_ms = START_MS - 400_000;
+    world.hold(&ask_for("a", 7)).await;
+    let back = |key: &str, amount: i64| ask_for(key, amount).lasting(500_000).at(before_ms);
+    assert_matches!(world.reserve(&back("b", 4)).await, ReserveOutcome::Refused { .. });
+    world.hold(&back("c", 3)).await;
+    assert_eq!(held(&world).await, 10);
+    assert_matches!(world.reserve(&back("d", 1)).await, ReserveOutcome::Refused { .. });
+    done(world.release_at(before_ms + 1, "a", Totals::Default).await);
+    assert_eq!(held(&world).await, 3, "made later than the clock is now, and given back");
+    done(world.release("c", Totals::Default).await);
+    assert_eq!(held(&world).await, 0);
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_next_end_of_what_runs_at_once_follows_an_extension(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {

@@ -8,6 +8,7 @@ mod concurrency;
 mod consume;
 mod duplicates;
 mod expire;
+mod expiry;
 mod extend;
 mod fixed_window;
 mod headers;

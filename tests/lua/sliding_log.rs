@@ -316,6 +316,59 @@ async fn work_that_comes_again_with_the_same_figures_counts_twice_each_as_long_a
 
 #[rstest]
 #[tokio::test]
+async fn work_that_comes_again_within_a_millisecond_counts_as_often_as_it_came(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    for _ in 0..4 {
+        world.hold(&ask_for("a", 2).by(ReserveMode::Usage)).await;
+        world.server.command(&["DEL", &world.record_key("a")]);
+    }
+    assert_eq!((counts(&world, LENGTH_MS - 1).await, members(&world)), ((8, 0), 5));
+    assert_eq!(counts(&world, LENGTH_MS).await, (0, 0), "none of it stays in the sums");
+    world.hold(&ask_for("b", 10).at(START_MS + LENGTH_MS)).await;
+    assert_eq!(members(&world), 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_entry_that_the_sums_do_not_know_of_stays_counted_when_the_others_are_gone(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4)).await;
+    world.hold(&ask_for("b", 3).at(START_MS + SECOND_MS)).await;
+    let sums: Vec<Vec<u8>> =
+        redis::from_redis_value(world.server.command(&["ZRANGE", &key(&world), "0", "0"])).unwrap();
+    let with_one_entry = "redis.call('ZREM', KEYS[1], ARGV[1]) \
+        redis.call('ZADD', KEYS[1], -1, ARGV[1]:sub(1, 40) .. struct.pack('<i8', 1) .. ARGV[1]:sub(49))";
+    let mut command = redis::cmd("EVAL");
+    command.arg(with_one_entry).arg(1).arg(key(&world)).arg(&sums[0]);
+    command.exec(&mut world.server.connection()).unwrap();
+    done(world.release_at(START_MS + 2 * SECOND_MS, "a", Totals::Default).await);
+    assert_eq!((counts(&world, 2 * SECOND_MS).await, members(&world)), ((0, 3), 2));
+    done(world.release_at(START_MS + 3 * SECOND_MS, "b", Totals::Default).await);
+    assert_eq!((counts(&world, 3 * SECOND_MS).await, members(&world)), ((0, 0), 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_window_that_is_longer_than_all_time_takes_no_sums_for_an_entry(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let length_ms = 2 * START_MS;
+    let log = Counter {
+        parameters: Parameters::SlidingLog(sliding_log::Parameters { length_ms, entries_max: 10 }),
+        ..log()
+    };
+    let ask = |key: &str, amount: i64| pages(key, amount).under([log.clone()]).by(ReserveMode::Usage);
+    world.hold(&ask("a", 10)).await;
+    assert_eq!(wait_ms(&world, &ask("b", 1)).await, Some(length_ms));
+}
+
+#[rstest]
+#[tokio::test]
 async fn where_holds_stand_in_the_way_of_a_log_the_next_end_is_the_earliest_that_can_help(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {

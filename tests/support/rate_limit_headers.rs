@@ -8,8 +8,8 @@ type Named = (String, Vec<i64>);
 
 /// Checks the headers about limits of one answer.
 ///
-/// Panics: one is no structured field of the draft's shape, a limit lacks its policy, the tightest is not first, or a
-/// wait is no whole number.
+/// Panics: one is no structured field of the draft's shape, a limit lacks its policy, the tightest is not first, a wait
+/// is no whole number, or an older trio is incomplete or not the tightest's.
 #[track_caller]
 pub fn check(headers: &HeaderMap) {
     let state = items(headers, "ratelimit", &["r", "t"]);
@@ -19,12 +19,30 @@ pub fn check(headers: &HeaderMap) {
     let shares: Vec<(i128, i128)> =
         state.iter().zip(&policy).map(|(left, of)| (left.1[0].into(), of.1[0].max(1).into())).collect();
     assert!(shares.is_sorted_by(|a, b| a.0 * b.1 <= b.0 * a.1), "the tightest is first: {headers:?}");
-    for name in ["retry-after", "ratelimit-remaining", "x-ratelimit-remaining", "x-ratelimit-reset"] {
-        for value in headers.get_all(name) {
-            let text = value.to_str().unwrap();
-            assert!(text.parse::<u64>().is_ok(), "{name}: {text}");
-        }
+    whole_numbers(headers, "retry-after");
+    for trio in ["ratelimit", "x-ratelimit"] {
+        let [limit, remaining, reset] =
+            ["limit", "remaining", "reset"].map(|figure| whole_numbers(headers, &format!("{trio}-{figure}")));
+        let expected = |of: &[Named], at: usize| match limit.len() {
+            0 => Vec::new(),
+            _ => of.iter().take(1).map(|(_, integers)| integers[at]).collect(),
+        };
+        let of_tightest = [expected(&policy, 0), expected(&state, 0), expected(&state, 1)];
+        assert_eq!([limit.clone(), remaining, reset], of_tightest, "{trio} is the tightest's: {headers:?}");
     }
+}
+
+/// The values of a header, of which each is a whole number.
+#[track_caller]
+fn whole_numbers(headers: &HeaderMap, name: &str) -> Vec<i64> {
+    let values = headers.get_all(name).iter().map(|value| value.to_str().unwrap());
+    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    values
+        .map(|text| {
+            assert!(is_plain(text), "{name}: {text}");
+            text.parse().unwrap()
+        })
+        .collect()
 }
 
 #[track_caller]

@@ -193,6 +193,3 @@ impl Own {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,6 +13,7 @@ pub mod resolve;
 pub mod snapshot;
 pub mod tenant_policy;
 pub mod validate;
+pub mod warnings;
 
 #[cfg(test)]
 mod tests;

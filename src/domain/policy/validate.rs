@@ -68,6 +68,13 @@ impl<'a> Validator<'a> {
     /// Everything that is wrong with an operation.
     pub fn operation(&self, operation: &Operation) -> Vec<FieldError> {
         let mut errors = operation.errors(|meter| self.definitions.decimals(meter));
+        for (index, cost) in operation.costs.iter().enumerate() {
+            if cost.estimate.is_some() && self.is_light(&cost.meter) {
+                let message =
+                    format!("is learned from the books, and the meter `{}` is not booked", cost.meter);
+                errors.push(FieldError::new(format!("/costs/{index}/estimate"), message));
+            }
+        }
         for (index, pattern) in operation.endpoints.iter().enumerate() {
             let same = self.patterns.get(pattern).filter(|_| !operation.archived);
             let others = same.into_iter().flatten().filter(|id| ***id != operation.id);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::warnings::{conduct_warnings, limits_and_warnings};
+use super::warnings::{conduct_warnings, limits_and_warnings, standing_warnings};
 use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
@@ -78,6 +78,10 @@ pub(in crate::http) struct StatusAnswer {
     as_of: String,
     /// The limits of the tenant and of the subject.
     pub(in crate::http) limits: Vec<LimitAnswer>,
+    /// Limits that remember refused calls of the tenant or of the subject, or have banned it; absent where there are
+    /// none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<WarningAnswer>,
 }
 
 impl From<&Checked> for CheckAnswer {
@@ -124,6 +128,7 @@ impl StatusAnswer {
             source: ack(status.source),
             as_of: rfc3339(status.as_of_ms),
             limits: limits.map(LimitAnswer::from).collect(),
+            warnings: standing_warnings(&status.limits).collect(),
         }
     }
 }

@@ -57,6 +57,15 @@ fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAn
     status.would_refuse.then_some(warning)
 }
 
+/// Warnings of limits that remember refused calls of whom they count, as they are between calls.
+pub(in crate::http) fn standing_warnings(all: &[LimitStatus]) -> impl Iterator<Item = WarningAnswer> {
+    all.iter().filter_map(|status| {
+        let punishment = status.counter.punishment()?;
+        let (code, detail) = status.conduct.warning_at(punishment, status.as_of_ms)?;
+        Some(WarningAnswer { code, limit: Some(status.counter.name()), detail })
+    })
+}
+
 /// Warnings of limits that remember refused calls of whom they count, and ban or are about to.
 pub(in crate::http) fn conduct_warnings(all: &[LimitStatus]) -> impl Iterator<Item = WarningAnswer> {
     all.iter().filter_map(|status| {

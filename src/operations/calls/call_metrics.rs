@@ -4,10 +4,42 @@ use super::Calls;
 use super::decision_log::Refused;
 use crate::domain::ids::OperationId;
 use crate::domain::rejection::Rejection;
-use crate::operations::answers::{Checked, LimitStatus};
+use crate::operations::answers::{Checked, LimitStatus, Reservation, Reserved};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::{CheckRequest, ReserveRequest};
 use crate::telemetry::labels::{Call, Outcome};
+
+/// The answer to a new admission.
+pub(super) trait Admission {
+    /// How the call ended.
+    fn outcome(&self) -> Outcome;
+    /// Every limit checked.
+    fn limits(&self) -> &[LimitStatus];
+}
+
+impl Admission for Reserved {
+    fn outcome(&self) -> Outcome {
+        match self.allowed {
+            _ if self.replayed => Outcome::Replayed,
+            Some(false) => Outcome::Refused,
+            _ => Outcome::Admitted,
+        }
+    }
+
+    fn limits(&self) -> &[LimitStatus] {
+        &self.limits
+    }
+}
+
+impl Admission for Reservation {
+    fn outcome(&self) -> Outcome {
+        if self.replayed { Outcome::Replayed } else { Outcome::Admitted }
+    }
+
+    fn limits(&self) -> &[LimitStatus] {
+        &self.limits
+    }
+}
 
 impl Calls {
     /// Counts the outcome of a call; `replayed`: a success answered a repeat.
@@ -26,23 +58,23 @@ impl Calls {
         answer
     }
 
-    /// The same for a new admission, whose refusals and a sample of whose successes are logged.
-    pub(super) fn admission_decided<T>(
+    /// The same for a new admission, whose refusals and a sample of whose successes are logged; of a dry run neither.
+    pub(super) fn admission_decided<T: Admission>(
         &self,
         call: (Call, &str),
         request: &ReserveRequest,
         answer: Answer<T>,
-        replayed: impl Fn(&T) -> bool,
-        limits: impl Fn(&T) -> &[LimitStatus],
     ) -> Answer<T> {
         let (call, name) = call;
+        let outcome = answer.as_ref().map_or_else(outcome_of, T::outcome);
+        self.core.metrics.decision(call, outcome);
         match &answer {
-            Ok(done) if !request.dry_run && !replayed(done) => {
-                self.log.admitted(name, request);
-                self.count_what_limits_saw(limits(done));
+            Ok(done) if outcome == Outcome::Admitted && !request.dry_run => {
+                self.log.admitted(name, &request.tenant, &request.subjects, request.work.operation());
+                self.count_what_limits_saw(done.limits());
             }
             Ok(_) => {}
-            Err(OperationError::Refused(refusal)) => {
+            Err(OperationError::Refused(refusal)) if !request.dry_run => {
                 self.refused(&Refused {
                     call: name,
                     tenant: &request.tenant,
@@ -56,7 +88,7 @@ impl Calls {
             }
             Err(_) => {}
         }
-        self.decided(call, answer, replayed)
+        answer
     }
 
     /// Counts and logs a check of light meters. A look is neither logged nor counted by limit.
@@ -68,7 +100,14 @@ impl Calls {
     ) {
         let outcome = if checked.allowed { Outcome::Admitted } else { Outcome::Refused };
         self.core.metrics.decision(Call::Check, outcome);
-        let Some(code) = checked.code.filter(|_| !request.peeks) else { return };
+        if request.peeks {
+            return;
+        }
+        if checked.allowed {
+            self.log.admitted("check", &request.tenant, &request.subjects, operation);
+            self.count_what_limits_saw(&checked.limits);
+        }
+        let Some(code) = checked.code else { return };
         self.refused(&Refused {
             call: "check",
             tenant: &request.tenant,
@@ -85,7 +124,8 @@ impl Calls {
         self.log.refused(refused);
         for one in refused.refused_by {
             let algorithm = one.limit.counter.algorithm();
-            self.core.metrics.limit_refused(algorithm, one.cause.as_str(), refused.code.as_str());
+            let kind = one.limit.counter.source.kind();
+            self.core.metrics.limit_refused(kind, algorithm, one.cause.as_str(), refused.code.as_str());
             self.violations.note(refused.tenant, &one.limit);
             if let Some(of) = one.limit.counter.anomaly_of() {
                 self.core.metrics.anomaly_throttled(of.as_str());
@@ -93,13 +133,24 @@ impl Calls {
         }
     }
 
-    /// Counts the shadow limits that would have refused what was let through, and what came much sooner than usual.
-    pub(super) fn count_what_limits_saw(&self, limits: &[LimitStatus]) {
+    /// Counts what limits saw of work that was let through: that a shadow would have refused it, that it came much
+    /// sooner than usual, that it has come near a capacity; and, of a sample, how much is left.
+    fn count_what_limits_saw(&self, limits: &[LimitStatus]) {
+        let metrics = &self.core.metrics;
+        let is_sampled = metrics.samples_remaining();
         for limit in limits {
+            let counter = &limit.counter;
             if limit.would_refuse {
-                self.core.metrics.shadow_refused(&limit.counter.name());
-            } else if let Some(of) = limit.counter.anomaly_of().filter(|_| limit.is_anomalous()) {
-                self.core.metrics.anomaly_monitored(of.as_str());
+                metrics.shadow_refused(&counter.name());
+            } else if let Some(of) = counter.anomaly_of() {
+                if limit.is_anomalous() {
+                    metrics.anomaly_monitored(of.as_str());
+                }
+            } else if limit.is_near() {
+                metrics.near_limit(&counter.name());
+            }
+            if is_sampled && let Some(percent) = limit.remaining_percent() {
+                metrics.remaining(counter.algorithm(), percent);
             }
         }
     }

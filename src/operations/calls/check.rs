@@ -257,12 +257,7 @@ impl Calls {
                         continue;
                     }
                     let joined = first.joined(resolutions, checks);
-                    let answers = answers(joined, now_ms.max(at_ms), together);
-                    let looks = asked.iter().map(|check| check.request.peeks);
-                    let counted =
-                        answers.iter().zip(looks).filter(|(answer, peeks)| answer.allowed && !peeks);
-                    counted.for_each(|(answer, _)| self.count_what_limits_saw(&answer.limits));
-                    return Ok(answers);
+                    return Ok(answers(joined, now_ms.max(at_ms), together));
                 }
                 Ok(CheckOutcome::StaleWindow { now_ms }) => {
                     at_ms = now_ms;
@@ -291,7 +286,7 @@ impl Calls {
         let meters: Vec<_> = lines.iter().map(|line| &line.meter.id).collect();
         let windows = check.entry.windows(at_ms);
         let operation = check.costed.operation.as_ref();
-        let resolved = check
+        let mut resolved = check
             .entry
             .policy
             .resolve(meters.iter().copied(), &request.subjects, operation, at_ms, &windows)
@@ -301,10 +296,6 @@ impl Calls {
             })
             .and_then(|resolved| resolved.with_anomalies(operation))
             .map_err(|error| OperationError::field("/subjects", error.to_string()))?;
-        if resolved.counters.iter().any(counts_holds_only) {
-            let message = "falls under a limit of what runs at once: a check holds nothing, reserve instead";
-            return Err(OperationError::field("/operation", message));
-        }
         if let Err(refusal) = refuse_banned(&check.entry, &request.subjects, lines, at_ms) {
             return Ok(Resolution { check, resolved: Err(refusal), globals: Vec::new() });
         }
@@ -314,6 +305,7 @@ impl Calls {
             .global_counters(meters, operation, at_ms)
             .map_err(|error| OperationError::field("/operation", error.to_string()))?;
         put_under(&mut globals, self.core.load.level());
+        resolved.counters.retain(concerns_checks);
         let resolved =
             match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
                 Ok(()) => Ok(resolved.under(self.core.load.level())),
@@ -425,9 +417,10 @@ pub(super) fn denies(resolutions: &[Resolution<'_>], together: bool) -> bool {
     together && resolutions.iter().any(|each| each.resolved.is_err())
 }
 
-/// Whether work that ends at once is never counted.
-fn counts_holds_only(counter: &Counter) -> bool {
-    matches!(counter.parameters, Parameters::Concurrency(_))
+/// Whether the counter may refuse or count a check. A limit of what runs at once does neither, because a check holds
+/// nothing; but those whom it has banned may do nothing.
+fn concerns_checks(counter: &Counter) -> bool {
+    !matches!(counter.parameters, Parameters::Concurrency(_)) || counter.punishment().is_some()
 }
 
 /// Why these checks cannot be decided as one.

@@ -31,7 +31,7 @@ impl Calls {
         let units: Vec<_> = lines.iter().map(|line| line.units).collect();
         let checked = if check.peeks {
             self.dry_usage(request).await.map(|looked| {
-                let Reserved { limits, refused_by, start_after_ms, degraded, decision_id, .. } = looked;
+                let Reserved { limits, refused_by, code, start_after_ms, degraded, decision_id, .. } = looked;
                 let waits = refused_by.iter().map(|one| one.retry_after_ms);
                 let longest = waits.collect::<Option<Vec<_>>>().and_then(|waits| waits.into_iter().max());
                 Checked {
@@ -44,7 +44,7 @@ impl Calls {
                     degraded,
                     limits,
                     refused_by,
-                    code: None,
+                    code,
                 }
             })
         } else {

@@ -12,7 +12,6 @@ use crate::domain::ids::{OperationId, Subject, TenantId};
 use crate::domain::limit::Percent;
 use crate::operations::answers::{RefusalCode, RefusedLimit};
 use crate::operations::options::DecisionLogOptions;
-use crate::operations::requests::ReserveRequest;
 
 /// How many bytes of a subject's hash a line shows.
 const HASH_BYTES: usize = 4;
@@ -72,16 +71,22 @@ impl DecisionLog {
     }
 
     /// Notes an admission, if the sample has it.
-    pub(super) fn admitted(&self, call: &str, request: &ReserveRequest) {
+    pub(super) fn admitted(
+        &self,
+        call: &str,
+        tenant: &TenantId,
+        subjects: &[Subject],
+        operation: Option<&OperationId>,
+    ) {
         let percent = self.admitted.get();
         if percent == 0 || rand::random_range(0..100) >= percent {
             return;
         }
         tracing::info!(
             call,
-            tenant = %request.tenant,
-            subjects = self.hashes(&request.subjects),
-            operation = request.work.operation().map(OperationId::as_str),
+            %tenant,
+            subjects = self.hashes(subjects),
+            operation = operation.map(OperationId::as_str),
             "admitted"
         );
     }

@@ -66,13 +66,7 @@ impl Calls {
         };
         let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Reserve, &request, &answer);
-        self.admission_decided(
-            (Call::Reserve, RESERVE),
-            &request,
-            answer,
-            |answer| answer.replayed,
-            |answer| &answer.limits,
-        )
+        self.admission_decided((Call::Reserve, RESERVE), &request, answer)
     }
 
     /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
@@ -80,13 +74,7 @@ impl Calls {
         let answer = self.usage(&request, ack).await;
         let answer = revealed(&request, answer, |usage| reveal(&mut usage.limits));
         self.keep_usage(&request, &answer);
-        self.admission_decided(
-            (Call::Usage, USAGE),
-            &request,
-            answer,
-            |answer| answer.replayed,
-            |answer| &answer.limits,
-        )
+        self.admission_decided((Call::Usage, USAGE), &request, answer)
     }
 
     /// Whether it would be recorded as usage now: decides like [`Self::record_usage`] and writes nothing.
@@ -98,13 +86,7 @@ impl Calls {
         };
         let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Usage, &request, &answer);
-        self.admission_decided(
-            (Call::Usage, USAGE),
-            &request,
-            answer,
-            |answer| answer.replayed,
-            |answer| &answer.limits,
-        )
+        self.admission_decided((Call::Usage, USAGE), &request, answer)
     }
 
     async fn usage(&self, request: &ReserveRequest, ack: Ack) -> Answer<Reservation> {

@@ -66,6 +66,7 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
                 lines: lines(if best_effort { &nothing } else { &prepared.units }),
                 limits: refusal.limits,
                 refused_by: refusal.refused_by,
+                code: Some(refusal.code),
                 decision_id: refusal.decision_id,
                 policy_version: refusal.policy_version,
                 ..blank(request)
@@ -117,6 +118,7 @@ pub(super) fn blank(request: &ReserveRequest) -> Reserved {
         policy_version: 0,
         limits: Vec::new(),
         refused_by: Vec::new(),
+        code: None,
     }
 }
 

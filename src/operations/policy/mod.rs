@@ -20,6 +20,7 @@ use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::policy::diff::{DefinitionKind, digest};
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Edit;
+use crate::domain::policy::warnings::warnings;
 use crate::ledger::TenantCursor;
 use crate::operations::answers::{PolicyChanges, Rows, StoredDefinition};
 use crate::operations::core::Core;
@@ -30,7 +31,7 @@ use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::INSTALLATION;
 use crate::operations::requests::{ApplyRequest, Page, Precondition};
 use policy_change::{Target, Terms};
-use policy_draft::internal;
+use policy_draft::{Settled, internal};
 
 /// The verbs of policy: objects and files of them are created, replaced, read and deleted.
 pub struct PolicyVerbs {
@@ -124,12 +125,13 @@ impl PolicyVerbs {
     /// Errors: everything that is wrong with it, with pointers into the file.
     pub async fn apply_policy(&self, request: ApplyRequest, actor: &str) -> Answer<PolicyChanges> {
         let ApplyRequest { policy, prune, dry_run, expected_digest } = request;
-        let edit = Edit::apply(policy, prune).map_err(OperationError::Invalid)?;
+        let edit = Edit::apply(policy.clone(), prune).map_err(OperationError::Invalid)?;
         let terms = Terms { target: None, dry_run, agreed: expected_digest };
         let changed = self.change_policy(edit, terms, actor).await?;
-        let changes = changed.settled.changes;
+        let Settled { changes, definitions, .. } = changed.settled;
         let version = changed.written.map_or(changed.base, |written| written.version);
-        Ok(PolicyChanges { version, digest: digest(&changes), changes })
+        let warnings = warnings(&policy, &definitions);
+        Ok(PolicyChanges { version, digest: digest(&changes), changes, warnings })
     }
 
     /// A page of objects with their versions: tenants newest first, the other kinds by id.

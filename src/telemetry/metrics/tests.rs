@@ -60,6 +60,10 @@ fn what_is_observed_is_found_in_the_text() {
     clone.gap(3);
     clone.restored(Restored::Subject, Duration::from_millis(2));
     clone.breaker(Guarded::Redis, BreakerState::Open);
+    clone.limit_refused("quota", "calendar", "reserved", "quota_exceeded");
+    clone.near_limit("day");
+    clone.gate_failed(Script::Check, Fault::Timeout);
+    clone.remaining("calendar", 7);
     let text = text(&metrics);
     for line in [
         "tollgate_decisions_total{call=\"consume\",outcome=\"replayed\"} 1",
@@ -75,7 +79,22 @@ fn what_is_observed_is_found_in_the_text() {
         "tollgate_events_lost_total 3",
         "tollgate_restores_total{kind=\"subject\"} 1",
         "tollgate_breaker_state{server=\"redis\"} 2",
+        concat!(
+            "tollgate_limits_refused_total{kind=\"quota\",algorithm=\"calendar\",cause=\"reserved\",",
+            "code=\"quota_exceeded\"} 1"
+        ),
+        "tollgate_limits_near_total{limit=\"day\"} 1",
+        "tollgate_gate_errors_total{script=\"check\",error=\"timeout\"} 1",
+        "tollgate_limits_remaining_percent_bucket{le=\"5.0\",algorithm=\"calendar\"} 0",
+        "tollgate_limits_remaining_percent_bucket{le=\"10.0\",algorithm=\"calendar\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
+}
+
+#[test]
+fn what_is_left_is_observed_of_the_first_admission_and_of_every_sixteenth_after_it() {
+    let metrics = Metrics::new();
+    let turns: Vec<_> = (0..40).filter(|_| metrics.samples_remaining()).collect();
+    assert_eq!(turns, [0, 16, 32]);
 }

@@ -146,6 +146,15 @@ fn meters_plans_and_tenants_name_every_fault() {
     assert_eq!(meters(json!({ "max_life_seconds": 2_678_401 })), ["/meters/0/max_life_seconds"]);
     assert_eq!(meters(json!({ "late_within_seconds": 34_560_001 })), ["/meters/0/late_within_seconds"]);
 
+    let learned = |booked: bool| {
+        let meters =
+            json!([{ "id": "page", "unit": "page" }, { "id": "token", "unit": "token", "booked": booked }]);
+        let costs = json!([{ "meter": "page", "base": "1" }, { "meter": "token", "max": "9", "estimate": "learned" }]);
+        pointers(json!({ "meters": meters, "operations": [{ "id": "ocr", "costs": costs }] }))
+    };
+    assert_eq!(learned(true), [""; 0]);
+    assert_eq!(learned(false), ["/operations/0/costs/1/estimate"], "the gate alone learns nothing");
+
     let quota = json!({ "meter": "page", "included": "1" });
     let twice = json!({ "plans": [{ "id": "free" }, { "id": "free", "limits": [limit(json!({ "meter": "none" }))] }] });
     assert_eq!(pointers(twice), ["/plans/1/id"], "which of the two is meant must be settled first");

@@ -4,6 +4,7 @@ mod counters;
 mod documents;
 mod prices;
 mod resolution;
+mod warnings;
 mod worlds;
 
 use serde_json::{Value, json};
