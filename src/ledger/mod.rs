@@ -104,7 +104,7 @@ mod webhooks;
 use std::sync::Arc;
 
 pub use adjustments::{
-    AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment,
+    ADJUSTED_NOTICE,     AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment,
     Posted, StoredAdjustment, Unbookable, Verdict,
 };
 pub use audit::{AuditFilter, AuditRecord};

@@ -38,6 +38,7 @@ impl Adjustments {
         let done = if corrected.gate_now_ms >= closed_at_ms {
             self.core.progress.settled_epoch(entry.partition).await?;
             let booked = self.core.ledger.book_closed_adjustment(stored.id, corrected, now_ms).await?;
+            self.core.unadjusted.forget(&terms.tenant).await;
             booked.map_err(|why| unbookable(&why))
         } else if corrected.gate_now_ms >= closed_at_ms.saturating_sub(CLOSES_WITHIN_MS) {
             Ok(false)
