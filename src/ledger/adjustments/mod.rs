@@ -97,8 +97,8 @@ pub struct NewAdjustment {
 pub enum Unbookable {
     /// No more than this was used in that hour of an open period.
     NotUsedThen(Decimal),
-    /// A grant has ended in that open period: what was burnt of it would count again.
-    OfEndedGrant,
+    /// No more than this was used since a grant has ended in that open period: what was burnt of it would count again.
+    OfEndedGrant(Decimal),
     /// No more than this was used there.
     BelowZero(Decimal),
 }

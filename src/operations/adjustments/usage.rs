@@ -72,9 +72,12 @@ pub(super) fn unbookable(why: &Unbookable) -> OperationError {
                 "takes back more than the {used} that were used in that hour: date the rest when it was used"
             ),
         ),
-        Unbookable::OfEndedGrant => OperationError::field(
+        Unbookable::OfEndedGrant(used) => OperationError::field(
             "/amount",
-            "takes back use of a period in which a grant has ended: post it once the period is closed",
+            format!(
+                "takes back use from before a grant has ended in that period: {used} can be taken back now, the rest \
+                 once the period is closed"
+            ),
         ),
         Unbookable::BelowZero(used) => OperationError::field(
             "/amount",
