@@ -9,6 +9,7 @@ mod continued_at_random;
 mod continued_ends;
 mod continued_grants;
 mod continued_holds;
+mod endless_grants;
 mod estimates;
 mod instances;
 mod late_statements;
