@@ -245,6 +245,9 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
             page.last().map(|last| TenantCursor { created_at_us: last.created_at_us, id: last.id.clone() });
         assert_eq!(page.len(), 50);
     }
+    for (after, of) in [(None, None), (Some("acme"), Some(meter("ocr.page")))] {
+        plans.of("tenants_with_prices", ledger.tenants_with_prices(after, of.as_ref(), 50)).await;
+    }
     let filters = [
         ReservationFilter::default(),
         ReservationFilter { state: Some(ReservationState::Consumed), ..ReservationFilter::default() },
