@@ -68,6 +68,7 @@ mod openings;
 pub mod parked;
 mod parked_conflicts;
 mod parking;
+mod passed;
 mod period_use;
 mod plan_changes;
 pub mod policy;

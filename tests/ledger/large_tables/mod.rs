@@ -160,7 +160,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("known_together", ledger.known_together(id)).await;
     plans.of("conflict_standing", ledger.conflict_standing(id)).await;
     plans.of("unbooked_admission", ledger.unbooked_admission(id)).await;
-    plans.of("park", ledger.park(id, |_| (None, ()))).await;
+    plans.of("park", ledger.park(id, |_, _| (None, ()))).await;
     plans.of("waiting_tenant", ledger.waiting_tenant(id)).await;
     plans.of("waiting_calls", ledger.waiting_calls(&acme, None, vec![1], &[], 10)).await;
     plans.of("waiting_calls", ledger.waiting_calls(&acme, Some(id), vec![1], &[id], 10)).await;
