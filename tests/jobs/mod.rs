@@ -24,3 +24,4 @@ mod retention;
 mod rollover;
 mod rollover_terms;
 pub mod statements;
+mod two_meters;
