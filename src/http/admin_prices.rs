@@ -34,7 +34,10 @@ pub(super) async fn list_prices(
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     let owner = match (query.parsed("plan")?, query.parsed("tenant")?) {
         (Some(_), Some(_)) => {
-            return Err(Problem::parameter("tenant", "is not for the prices of a `plan`: ask for one of both"));
+            return Err(Problem::parameter(
+                "tenant",
+                "is not for the prices of a `plan`: ask for one of both",
+            ));
         }
         (Some(plan), None) => Some(PriceOwner::Plan(plan)),
         (None, tenant) => tenant.map(PriceOwner::Tenant),

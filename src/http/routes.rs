@@ -5,9 +5,9 @@ use actix_web::http::Method;
 use super::handlers::Handlers;
 use super::{
     adjustments, admin_audit, admin_bans, admin_clock, admin_erasures, admin_gate, admin_grants, admin_jobs,
-    admin_keys, admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, admin_prices,
-    admin_violations, admin_webhooks, batch, decisions, docs, entries, events, health, ratelimit,
-    reconciliations, reports, reservations, statements, tenants, upgrades, usage,
+    admin_keys, admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial,
+    admin_prices, admin_violations, admin_webhooks, batch, decisions, docs, entries, events, health,
+    ratelimit, reconciliations, reports, reservations, statements, tenants, upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 

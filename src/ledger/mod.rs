@@ -105,8 +105,8 @@ mod webhooks;
 use std::sync::Arc;
 
 pub use adjustments::{
-    ADJUSTED_NOTICE,     AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment,
-    Posted, StoredAdjustment, Unbookable, Verdict,
+    ADJUSTED_NOTICE, AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided,
+    NewAdjustment, Posted, StoredAdjustment, Unbookable, Verdict,
 };
 pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;

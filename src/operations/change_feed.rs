@@ -9,7 +9,8 @@ use tokio::time::MissedTickBehavior;
 use crate::beat::until;
 use crate::domain::ids::TenantId;
 use crate::ledger::{
-    ADJUSTED_NOTICE, LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, erasure, estimates, key_filters, parked,
+    ADJUSTED_NOTICE, LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, erasure, estimates, key_filters,
+    parked,
 };
 use crate::operations::Operations;
 use crate::operations::error::Answer;

@@ -101,7 +101,13 @@ async fn a_close_waits_for_calls_that_are_being_parked_and_then_for_their_delive
             let _ = held_up.recv();
             let tenant = known.row.as_ref().unwrap().tenant.clone();
             let taken_at_ms = 1_775_005_199_900;
-            let call = NewParked { tenant, call: "consume", taken_at_ms, payload: payload.clone(), fingerprint: None };
+            let call = NewParked {
+                tenant,
+                call: "consume",
+                taken_at_ms,
+                payload: payload.clone(),
+                fingerprint: None,
+            };
             (Some(call), ())
         };
         ledger.park(id, decide).await

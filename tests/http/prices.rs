@@ -18,12 +18,18 @@ async fn app() -> TestApp {
     for meter in ["page", "token"] {
         app.define(&format!("meters/{meter}"), json!({ "unit": meter, "without_limit": "unlimited" })).await;
     }
-    let versions = [dated("token", "", "2026-01-01"), dated("page", "base", "2026-01-01"), dated("page", "", "2026-02-01"), dated("page", "", "2026-03-01")];
+    let versions = [
+        dated("token", "", "2026-01-01"),
+        dated("page", "base", "2026-01-01"),
+        dated("page", "", "2026-02-01"),
+        dated("page", "", "2026-03-01"),
+    ];
     app.define("plans/first", json!({ "prices": versions })).await;
     app.define("plans/second", json!({ "prices": [dated("page", "", "2026-01-01")] })).await;
     app.define("plans/without", json!({})).await;
     app.define("tenants/acme", json!({ "plan": "first", "prices": [dated("page", "", "2026-04-01")] })).await;
-    app.define("tenants/beta", json!({ "plan": "without", "prices": [dated("token", "", "2026-01-01")] })).await;
+    app.define("tenants/beta", json!({ "plan": "without", "prices": [dated("token", "", "2026-01-01")] }))
+        .await;
     app.define("tenants/gamma", json!({ "plan": "without" })).await;
     app
 }

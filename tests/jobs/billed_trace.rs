@@ -91,7 +91,8 @@ async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
             .map(|(meter, amount)| json!({ "meter": meter, "amount": amount }))
             .collect();
         let work = json!({ "tenant": tenant, "lines": lines });
-        items.push(json!({ "call": "usage", "idempotency_key": format!("row-{}", row.number), "body": work }));
+        items
+            .push(json!({ "call": "usage", "idempotency_key": format!("row-{}", row.number), "body": work }));
         if items.len() == AT_ONCE {
             record(&app, &items).await;
             items.clear();

@@ -55,7 +55,8 @@ async fn swept(app: &TestApp) {
 const IN_MARCH: &[&str] = &["03 28 0 0"];
 const IN_APRIL: &[&str] = &["03 10 0 32", "04 18 32 0"];
 const IN_MAY: &[&str] = &["03 10 0 32", "04 0 32 32", "05 18 32 0"];
-const DOCUMENTS: &str = "SELECT number, encode(hash, 'hex') AS hash, document FROM statements ORDER BY number";
+const DOCUMENTS: &str =
+    "SELECT number, encode(hash, 'hex') AS hash, document FROM statements ORDER BY number";
 
 #[rstest]
 #[case::before_the_end("2026-03-31T23:59:59.999Z", IN_MARCH)]

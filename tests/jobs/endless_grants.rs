@@ -35,7 +35,8 @@ async fn it_goes_on_until_it_is_voided_and_burns_after_those_that_end() {
     on(&app, "2026-05-10T12:00:00Z").await;
     assert_eq!(remaining(&app).await, "65");
     let listed = app.get(GRANTS).await.expect(200);
-    let ends = ["/data/0/expires_at", "/data/1/expires_at"].map(|at| listed.body.pointer(at).unwrap().clone());
+    let ends =
+        ["/data/0/expires_at", "/data/1/expires_at"].map(|at| listed.body.pointer(at).unwrap().clone());
     assert!(ends.contains(&Value::Null) && ends.contains(&json!("2030-01-01T00:00:00Z")), "{listed:?}");
     voided(&app, &id).await.expect(200);
     assert_eq!(ended(&app, &id).await, pair("voided", "15"));

@@ -56,9 +56,7 @@ async fn what_one_meter_burns_and_rolls_over_is_nothing_to_the_other() {
     on(&app, "2026-05-01T02:00:00Z").await;
     assert_eq!(remaining(&app).await, ["50", "1050"], "only the grant goes on: it burns last");
     used(&app, "may", "50", "1050").await;
-    let both = |pages: &str, tokens: &str| {
-        json!({ "tenant": "acme", "lines": [{ "meter": "page", "amount": pages }, { "meter": "token", "amount": tokens }] })
-    };
+    let both = |pages: &str, tokens: &str| json!({ "tenant": "acme", "lines": [{ "meter": "page", "amount": pages }, { "meter": "token", "amount": tokens }] });
     let refused = app.post(RESERVATIONS, both("1", "1")).await;
     refused.is_problem(429, "quota_exceeded");
     assert_eq!(refused.body["refused_by"].as_array().unwrap().len(), 2, "{refused:?}");

@@ -9,9 +9,7 @@ use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
 use crate::domain::movements::{Account, EntryFlags};
-use crate::operations::answers::{
-    ClosedPeriod, Ranked, Reconciliation, Revenue, StoredEntry, UsageFigures,
-};
+use crate::operations::answers::{ClosedPeriod, Ranked, Reconciliation, Revenue, StoredEntry, UsageFigures};
 
 /// A row of usage.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]

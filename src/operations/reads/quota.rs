@@ -69,7 +69,8 @@ impl Reads {
         };
         let (tenant, at_ms) = (&entry.definition.id, status.as_of_ms);
         let (has_parts, unadjusted) = (quotas().any(has_parts), &self.core.unadjusted);
-        let without = || (Parts::new(), quotas().map(|quota| (quota.counter.meter.clone(), Vec::new())).collect());
+        let without =
+            || (Parts::new(), quotas().map(|quota| (quota.counter.meter.clone(), Vec::new())).collect());
         if quotas().next().is_none() || (!has_parts && unadjusted.knows(tenant)) {
             return Ok(without());
         }
