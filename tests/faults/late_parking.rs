@@ -21,7 +21,7 @@ const WAITS_FOR_LOCK: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'ad
 
 /// Tenant `acme` with a hold of twenty pages from March, a tenth of a second before that is closed.
 async fn before_the_close() -> (TestApp, String) {
-    let app = impatient().with("ledger.statement_timeout_ms", "120000").at("2026-03-31T23:30:00Z");
+    let app = impatient().with("postgres.statement_timeout_ms", "120000").at("2026-03-31T23:30:00Z");
     let app = app.without_jobs().start().await;
     app.with_plan(json!([]), json!([quota_of("50")])).await;
     let id = app.held(pages("20").lasting(86_400)).await;

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::continued_grants::*;
+use super::continued_grants::{
+    CONTINUED, GRANTS, app, ended, granted, on, pair, remaining, until, used, voided,
+};
 use super::statements::faults;
 use crate::ledger::rows;
 use crate::support::app::*;
