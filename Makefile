@@ -17,13 +17,15 @@ GIVE_BACKS ?= 1000000
 YEAR ?= 1000000
 # How many uses a supplier's bill is compared with.
 BILL ?= 1000000
+# A recorded trace of model calls to bill; without one, the small example.
+TRACE ?=
 # How many anonymous subjects are made up; a fifth as many named ones.
 FLOOD ?= 5000000
 
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm outage behaviour carts give-backs year bill flood lint fmt clean setup
+.PHONY: help run test bench storm outage behaviour carts give-backs year bill trace flood lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -59,6 +61,9 @@ year: setup ## Simulate a year of a million operations, with and without disturb
 
 bill: setup ## Compare a supplier's bill of a million rows with the books (BILL="1000000")
 	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --test suite -- --nocapture http::supplier_bills::large
+
+trace: setup ## Bill a recorded trace for fifty tenants on graduated prices (TRACE="calls.csv")
+	TOLLGATE_TRACE=$(abspath $(TRACE)) $(CARGO) test --locked --test suite -- --nocapture jobs::billed_trace
 
 flood: setup ## Make up five million anonymous subjects and a million named ones (FLOOD="5000000")
 	TOLLGATE_FLOOD_SUBJECTS=$(FLOOD) $(CARGO) test --locked --release --test suite -- --nocapture http::flood

@@ -278,6 +278,7 @@ impl Burning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::grant::NO_END_MS;
     use crate::domain::ids::{IdempotencyKey, TenantId};
 
     fn place(key: &str, priority: u8, expires_at_ms: i64, kind: GrantKind) -> BurnPlace {
@@ -324,6 +325,33 @@ mod tests {
             place("last", 51, 20, GrantKind::Promotional),
         ];
         assert!(order.is_sorted(), "{order:?}");
+    }
+
+    #[test]
+    fn what_is_alike_otherwise_burns_by_its_making_then_by_its_id_and_what_has_no_end_burns_last() {
+        let dated = place("dated", 50, NO_END_MS - 1, GrantKind::Paid);
+        let endless = place("endless", 50, NO_END_MS, GrantKind::Promotional);
+        assert!(BurnPlace::of_included((0, 100)) < dated && dated < endless);
+        let higher = place("higher", 51, 1, GrantKind::Promotional);
+        assert!(endless < higher, "an end counts within a priority");
+        let made = |key: &str, effective_at_ms: i64, created_at_ms: i64| BurnPlace {
+            effective_at_ms,
+            created_at_ms,
+            ..place(key, 50, 50, GrantKind::Paid)
+        };
+        assert!(made("a", 10, 11) > made("b", 10, 10) && made("b", 10, 11) > made("a", 10, 10));
+        assert!(made("a", 9, 11) < made("b", 10, 10), "from when on it counts comes first");
+        let (one, other) = (made("one", 10, 10), made("other", 10, 10));
+        assert_eq!(one.cmp(&other), one.id.cmp(&other.id));
+        assert_ne!(one.id, other.id);
+        let both = |first: BurnPlace, second: BurnPlace| {
+            let of = |place| Burnable { place, ..grant("a", 10, cut(1, 0), None) };
+            burnt(0, &[of(first), of(second)], 4)
+        };
+        let expected = if one.id < other.id { [0, 4, 0] } else { [0, 0, 4] };
+        assert_eq!(both(one, other), expected);
+        assert_eq!(both(endless, dated), [0, 0, 4]);
+        assert_eq!(both(made("a", 10, 11), made("b", 10, 10)), [0, 0, 4]);
     }
 
     #[test]

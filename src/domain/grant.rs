@@ -117,6 +117,14 @@ impl<'de> Deserialize<'de> for Priority {
     }
 }
 
+/// The end (unix ms) of a grant that has none: the last day of the last year that can be written. It is after any other.
+pub const NO_END_MS: i64 = 253_402_214_400_000;
+
+/// When a grant ends (unix ms) that is kept with this end; none where it has none.
+pub fn end_of(expires_at_ms: i64) -> Option<i64> {
+    (expires_at_ms < NO_END_MS).then_some(expires_at_ms)
+}
+
 /// What is granted, as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantTerms {
@@ -134,7 +142,7 @@ pub struct GrantTerms {
     pub priority: Priority,
     /// From when on (unix ms); none for at once.
     pub effective_at_ms: Option<i64>,
-    /// Until when (unix ms).
+    /// Until when (unix ms); [`NO_END_MS`] where it has no end.
     pub expires_at_ms: i64,
     /// How often it is given.
     pub recurrence: Recurrence,

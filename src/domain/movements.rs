@@ -16,10 +16,9 @@
 //! | period opens, grant, recurring refill | granted → available | [`grants::grant`] |
 //! | grant expires | available → lapsed | [`grants::expire`] |
 //! | grant voided | available → voided | [`grants::void`] |
-//! | allowance lowered | available → voided, the grant that burns last first | [`grants::lower_allowance`] |
 //! | plan raised, lowered | granted → available; available → voided | [`grants::change_included`] |
 //! | close, open holds | P: reserved → available, reserved → carried_out; Q: available → reserved, carried_in → reserved | [`close::carry_holds`] |
-//! | close, unused | P: available → rolled_out, available → lapsed; Q: rolled_in → available, granted → available | [`close::roll_over`], [`close::go_on`] |
+//! | close, unused | P: available → rolled_out, available → lapsed; Q: rolled_in → available, granted → available | [`close::go_on`] |
 //! | close, nothing rolls over and no hold is open | P: available → lapsed; overage → available | [`close::settle`] |
 //! | close, negative available | P: overage → available | [`close::settle_overage`] |
 //! | … preserved | Q: available → repaid | [`close::repay_overage`] |

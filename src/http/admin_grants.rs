@@ -15,7 +15,7 @@ use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::amount::Amount;
-use crate::domain::grant::{self, GrantId, GrantKind, GrantPrice, GrantTerms, Priority};
+use crate::domain::grant::{self, GrantId, GrantKind, GrantPrice, GrantTerms, NO_END_MS, Priority};
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
@@ -82,10 +82,11 @@ struct GrantBody {
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-10T00:00:00Z")]
     effective_at: Option<Time>,
-    /// Until when (RFC 3339). What is left of one that lasts longer than the period in which it begins goes on: it
-    /// counts in the next period once that one is closed.
-    #[schema(value_type = String, format = DateTime, example = "2027-02-01T00:00:00Z")]
-    expires_at: Time,
+    /// Until when (RFC 3339); null or absent for one that has no end. What is left of one that lasts longer than the
+    /// period in which it begins goes on: it counts in the next period once that one is closed.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = DateTime, example = "2027-02-01T00:00:00Z")]
+    expires_at: Option<Time>,
     /// `none`: once. `period`: again in each period that begins before its end; what is unburnt of it ends with each.
     #[serde(default)]
     recurrence: Recurrence,
@@ -115,7 +116,7 @@ impl GrantBody {
             kind: self.kind,
             priority: self.priority,
             effective_at_ms: self.effective_at.map(|Time(at_ms)| at_ms),
-            expires_at_ms: self.expires_at.0,
+            expires_at_ms: self.expires_at.map_or(NO_END_MS, |Time(at_ms)| at_ms),
             recurrence: self.recurrence.into(),
             reason: self.reason,
         })
@@ -160,8 +161,8 @@ struct GrantAnswer {
     priority: u8,
     /// From when on.
     effective_at: String,
-    /// Until when.
-    expires_at: String,
+    /// Until when; null where it has no end.
+    expires_at: Option<String>,
     /// `none`: once. `period`: again in each period.
     recurrence: Recurrence,
     /// Why.
@@ -194,7 +195,7 @@ impl From<GrantDetails> for GrantAnswer {
             currency: stored.price.map(|price| price.currency.code()),
             priority: stored.priority.get(),
             effective_at: rfc3339(stored.effective_at_ms),
-            expires_at: rfc3339(stored.expires_at_ms),
+            expires_at: grant::end_of(stored.expires_at_ms).map(rfc3339),
             recurrence: stored.recurrence.into(),
             reason: stored.reason,
             status: state.as_str().into(),

@@ -18,6 +18,7 @@ mod admin_overrides;
 mod admin_policy;
 mod admin_policy_file;
 mod admin_policy_trial;
+mod admin_prices;
 mod admin_violations;
 mod admin_webhooks;
 mod answer;

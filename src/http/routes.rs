@@ -6,8 +6,8 @@ use super::handlers::Handlers;
 use super::{
     adjustments, admin_audit, admin_bans, admin_clock, admin_erasures, admin_gate, admin_grants, admin_jobs,
     admin_keys, admin_load, admin_overrides, admin_policy, admin_policy_file, admin_policy_trial,
-    admin_violations, admin_webhooks, batch, decisions, docs, entries, events, health, ratelimit,
-    reconciliations, reports, reservations, statements, tenants, upgrades, usage,
+    admin_prices, admin_violations, admin_webhooks, batch, decisions, docs, entries, events, health,
+    ratelimit, reconciliations, reports, reservations, statements, tenants, upgrades, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -168,6 +168,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
     destroying(Method::DELETE, "/v1/admin/overrides/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/prices", Access::AdminRead),
     route(Method::GET, "/v1/admin/grants", Access::AdminRead),
     route(Method::GET, "/v1/admin/grants/{id}", Access::AdminRead),
     route(Method::POST, "/v1/admin/grants", Access::Finance),
@@ -269,6 +270,7 @@ fn administration<C: Handlers>(config: &mut C) {
         .service(admin_overrides::get_override)
         .service(admin_overrides::put_override)
         .service(admin_overrides::delete_override)
+        .service(admin_prices::list_prices)
         .service(admin_grants::list_grants)
         .service(admin_grants::get_grant)
         .service(admin_grants::create_grant)

@@ -5,6 +5,7 @@ pub(super) mod decision;
 mod estimates;
 mod grants;
 mod notices;
+mod quota;
 mod reconciliations;
 mod reports;
 mod statements;
@@ -30,12 +31,11 @@ use warnings::limits_and_warnings;
 
 pub(super) use estimates::EstimateRow;
 pub(super) use notices::NoticeRow;
+pub(super) use quota::QuotaAnswer;
 pub(super) use reconciliations::{FindingRow, ReconciledBill};
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
-pub(super) use reports::{
-    EntryRow, QuotaAnswer, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow,
-};
+pub(super) use reports::{EntryRow, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow};
 pub(super) use statements::{StatementAnswer, StatementLineAnswer, StatementRow, TierAnswer};
 pub(super) use violations::{HashedSubject, ViolationRow};
 pub(super) use warnings::conduct_warnings;

@@ -47,7 +47,7 @@ pub struct StoredGrant {
     pub priority: Priority,
     /// From when on (unix ms).
     pub effective_at_ms: i64,
-    /// Until when (unix ms).
+    /// Until when (unix ms); `NO_END_MS` where it has no end.
     pub expires_at_ms: i64,
     /// How often it is given.
     pub recurrence: Recurrence,

@@ -69,6 +69,7 @@ mod openings;
 pub mod parked;
 mod parked_conflicts;
 mod parking;
+mod passed;
 mod period_use;
 mod plan_changes;
 pub mod policy;
@@ -105,8 +106,8 @@ mod webhooks;
 use std::sync::Arc;
 
 pub use adjustments::{
-    AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided, NewAdjustment,
-    Posted, StoredAdjustment, Unbookable, Verdict,
+    ADJUSTED_NOTICE, AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided,
+    NewAdjustment, Posted, StoredAdjustment, Unbookable, Verdict,
 };
 pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;

@@ -16,7 +16,7 @@ use super::{Ledger, LedgerError};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key`, `gate_time`, `job`, `key_filters`, `load`, `estimates`;
-    /// `parked` for calls of the tenant `id`, `subject` for an erased name of it.
+    /// `parked` for calls of the tenant `id`, `adjusted` for its use, `subject` for an erased name of it.
     pub kind: String,
     /// Its id.
     pub id: String,

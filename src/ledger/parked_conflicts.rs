@@ -11,8 +11,8 @@ use super::columns::Milliseconds;
 use super::parked::{CONFLICT, NOTICE, WAITING};
 use super::schema::parked;
 use super::{
-    BEGIN, Conflict, KnownReservation, Ledger, LedgerError, NewParked, audit, notices, number, quarantine,
-    reservations,
+    BEGIN, Conflict, KnownReservation, Ledger, LedgerError, NewParked, audit, notices, number, passed,
+    quarantine, reservations,
 };
 use crate::domain::ids::{ReservationId, TenantId};
 
@@ -142,7 +142,11 @@ async fn settle(
             notices::tell(connection, NOTICE, conflict.tenant.as_str(), 0).await?;
         }
         Settlement::Usage { id, admission, .. } => {
-            super::parking::insert(connection, &[(*id, admission.clone())]).await?;
+            let passed = passed::read(connection, &[id.partition()].into()).await?;
+            let passed_ms = passed.into_values().next().unwrap_or(i64::MIN);
+            let taken_at_ms = admission.taken_at_ms.max(passed_ms);
+            let admission = NewParked { taken_at_ms, ..admission.clone() };
+            super::parking::insert(connection, &[(*id, admission)]).await?;
         }
     }
     let payload: String = conflict.payload.iter().map(|byte| format!("{byte:02x}")).collect();

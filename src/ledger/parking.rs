@@ -14,7 +14,7 @@ use super::connection::BEGIN_BOOKING;
 use super::notices::Notice;
 use super::parked::{self as rows, CONFLICT, KnownReservation, NOTICE, NewParked, ParkedRow};
 use super::schema::parked;
-use super::{Ledger, LedgerError, instant, key_filters, notices, reservations};
+use super::{Ledger, LedgerError, instant, key_filters, notices, passed, reservations};
 use crate::domain::ids::{ReservationId, TenantId};
 
 /// How many calls a transaction parks at the most.
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 trait ToPark: Send {
     fn id(&self) -> ReservationId;
     /// Decides what is parked, by all that the ledger has. A transaction that failed decides again.
-    fn decide(&mut self, known: &KnownReservation) -> Option<NewParked>;
+    fn decide(&mut self, known: &KnownReservation, not_before_ms: i64) -> Option<NewParked>;
     /// Answers with the last decision, once its transaction has ended.
     fn answer(self: Box<Self>, ended: Result<(), LedgerError>);
 }
@@ -95,14 +95,14 @@ struct Deciding<T, D> {
 impl<T, D> ToPark for Deciding<T, D>
 where
     T: Send,
-    D: FnMut(&KnownReservation) -> (Option<NewParked>, T) + Send,
+    D: FnMut(&KnownReservation, i64) -> (Option<NewParked>, T) + Send,
 {
     fn id(&self) -> ReservationId {
         self.id
     }
 
-    fn decide(&mut self, known: &KnownReservation) -> Option<NewParked> {
-        let (parked, decided) = (self.decide)(known);
+    fn decide(&mut self, known: &KnownReservation, not_before_ms: i64) -> Option<NewParked> {
+        let (parked, decided) = (self.decide)(known, not_before_ms);
         self.decided = Some(decided);
         parked
     }
@@ -120,14 +120,15 @@ fn not_decided() -> LedgerError {
 
 impl Ledger {
     /// Parks a call of a reservation if `decide` says so. It gets all that the ledger has of the reservation, and
-    /// nobody else decides about that reservation meanwhile. Calls that come while others are being parked share one
+    /// nobody else decides about that reservation meanwhile; and the instant (unix ms) before which no call is taken
+    /// any more, because periods are closed as of it. Calls that come while others are being parked share one
     /// transaction. When the caller goes away, the call is parked all the same.
     ///
     /// Errors: [`LedgerError::Unavailable`], after which it may be parked, and those of the database.
     pub async fn park<T: Send + 'static>(
         &self,
         id: ReservationId,
-        decide: impl FnMut(&KnownReservation) -> (Option<NewParked>, T) + Send + 'static,
+        decide: impl FnMut(&KnownReservation, i64) -> (Option<NewParked>, T) + Send + 'static,
     ) -> Result<T, LedgerError> {
         let (answer, answered) = oneshot::channel();
         lock(&self.shared.to_park.waiting).push_back(Box::new(Deciding {
@@ -156,7 +157,7 @@ impl Ledger {
     /// What the ledger has of a reservation, read together with what others ask and park: for calls of which many come
     /// at once.
     pub async fn known_together(&self, id: ReservationId) -> Result<KnownReservation, LedgerError> {
-        self.park(id, |known| (None, known.clone())).await
+        self.park(id, |known, _| (None, known.clone())).await
     }
 
     async fn park_together(&self, calls: Vec<Box<dyn ToPark>>, locking: Locking) {
@@ -209,12 +210,17 @@ async fn park_all(
         }
     }
     let ids: Vec<ReservationId> = lock(&batch).calls.iter().map(|call| call.id()).collect();
+    let passed = passed::read(connection, &ids.iter().map(|id| id.partition()).collect()).await?;
     let known = known(connection, &ids).await?;
     let decided: Vec<(ReservationId, NewParked)> = lock(&batch)
         .calls
         .iter_mut()
         .zip(&known)
-        .filter_map(|(call, known)| Some((call.id(), call.decide(known)?)))
+        .filter_map(|(call, known)| {
+            let id = call.id();
+            let not_before_ms = passed.get(&id.partition()).copied().unwrap_or(i64::MIN);
+            Some((id, call.decide(known, not_before_ms)?))
+        })
         .collect();
     insert(connection, &decided).await
 }

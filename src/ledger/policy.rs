@@ -253,6 +253,12 @@ pub struct TenantCursor {
 }
 
 #[derive(QueryableByName)]
+struct DefinitionRow {
+    #[diesel(sql_type = Jsonb)]
+    definition: Value,
+}
+
+#[derive(QueryableByName)]
 struct VersionsRow {
     #[diesel(sql_type = BigInt)]
     version: i64,
@@ -318,6 +324,24 @@ impl Ledger {
                 .bind::<BigInt, _>(number::limit(limit))
         })
         .await
+    }
+
+    /// Definitions of tenants that have prices of their own, of this meter if one is named, by id, at most `limit`, after
+    /// `after`.
+    pub async fn tenants_with_prices(
+        &self,
+        after: Option<&str>,
+        meter: Option<&MeterId>,
+        limit: usize,
+    ) -> Result<Vec<Value>, LedgerError> {
+        let query = || {
+            sql_query(include_str!("sql/tenants_with_prices.sql"))
+                .bind::<Nullable<Text>, _>(after.map(str::to_owned))
+                .bind::<Nullable<Text>, _>(meter.map(MeterId::as_str).map(str::to_owned))
+                .bind::<BigInt, _>(number::limit(limit))
+        };
+        let rows: Vec<DefinitionRow> = self.load(query).await?;
+        Ok(rows.into_iter().map(|row| row.definition).collect())
     }
 
     /// An operation's definition at a version of the policy; none when there was none.

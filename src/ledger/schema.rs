@@ -226,6 +226,7 @@ diesel::table! {
         booked_at -> Timestamptz,
         given_up -> Int8,
         erasures -> Int8,
+        passed_at -> Nullable<Timestamptz>,
     }
 }
 

@@ -72,7 +72,9 @@ impl Adjustments {
         let needs_approval = terms.amount.size() > self.approval_above;
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
-        match self.core.ledger.post_adjustment(new, actor).await? {
+        let posted = self.core.ledger.post_adjustment(new, actor).await?;
+        self.core.unadjusted.forget(&terms.tenant).await;
+        match posted {
             Posted::Now(stored) => self.carried_out(stored, actor).await,
             Posted::Before(stored) => repeated(stored, &terms),
             Posted::Refused(why) => Err(unbookable(&why)),
@@ -148,7 +150,9 @@ impl Adjustments {
         let booked_as = self.booked_as(&entry, id, &found.terms)?;
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
-        match self.core.ledger.decide_adjustment(id, verdict).await?.ok_or_else(no_such_adjustment)? {
+        let decided = self.core.ledger.decide_adjustment(id, verdict).await?;
+        self.core.unadjusted.forget(&found.terms.tenant).await;
+        match decided.ok_or_else(no_such_adjustment)? {
             Decided::Now(stored) => self.carried_out(stored, actor).await,
             Decided::Before(stored) => Ok(AdjustmentDetails { stored, replayed: true }),
             Decided::SamePerson => Err(OperationError::SamePerson),

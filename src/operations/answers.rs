@@ -9,6 +9,7 @@ mod webhook;
 
 use std::collections::BTreeMap;
 
+use rust_decimal::Decimal;
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
@@ -236,6 +237,8 @@ pub struct QuotaParts {
     pub carried: Units,
     /// What was consumed of it that the gate does not count: facts that came after their period was closed.
     pub consumed_beside_gate: Units,
+    /// What finance corrects of closed periods and is booked in this one, below zero where less was used.
+    pub adjusted: Decimal,
 }
 
 /// A page of a list, newest first.

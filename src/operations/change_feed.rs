@@ -9,7 +9,8 @@ use tokio::time::MissedTickBehavior;
 use crate::beat::until;
 use crate::domain::ids::TenantId;
 use crate::ledger::{
-    LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, erasure, estimates, key_filters, parked,
+    ADJUSTED_NOTICE, LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, erasure, estimates, key_filters,
+    parked,
 };
 use crate::operations::Operations;
 use crate::operations::error::Answer;
@@ -70,6 +71,7 @@ impl Operations {
             Noticed::Connected => {
                 self.core.policy.forget_tenants();
                 self.core.ledger.forget_subjects();
+                self.core.unadjusted.forget_all();
                 log_failure(self.keys.follow_from_the_start().await);
                 self.load.follow().await;
                 self.memory.key_filters.ring();
@@ -88,6 +90,12 @@ impl Operations {
                 "key" => log_failure(self.keys.follow().await),
                 key_filters::NOTICE => {
                     self.memory.key_filters.ring();
+                    return false;
+                }
+                ADJUSTED_NOTICE => {
+                    if let Ok(tenant) = TenantId::parse(&id) {
+                        self.core.unadjusted.forget(&tenant).await;
+                    }
                     return false;
                 }
                 erasure::NOTICE => {

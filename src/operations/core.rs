@@ -10,6 +10,7 @@ use crate::operations::instance::Instance;
 use crate::operations::load_level::{CurrentLoad, GateTimes};
 use crate::operations::policy_store::PolicyStore;
 use crate::operations::progress::BookingProgress;
+use crate::operations::unadjusted::Unadjusted;
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::{Fault, Script};
 
@@ -28,6 +29,7 @@ pub(super) struct Core {
     pub(super) damage: Arc<Damage>,
     pub(super) load: CurrentLoad,
     pub(super) gate_times: GateTimes,
+    pub(super) unadjusted: Unadjusted,
 }
 
 impl Core {

@@ -38,6 +38,7 @@ mod reconcile;
 pub mod requests;
 mod statements;
 mod supplier_bills;
+mod unadjusted;
 mod upgrades;
 mod violations;
 mod webhooks;
@@ -87,6 +88,7 @@ use load_level::{CurrentLoad, GateTimes};
 use policy_store::PolicyStore;
 use preparation::Preparation;
 use progress::BookingProgress;
+use unadjusted::Unadjusted;
 
 /// All verbs over one gate and one ledger. Cheap to share behind an `Arc`.
 pub struct Operations {
@@ -173,6 +175,7 @@ impl Operations {
             damage,
             load,
             gate_times,
+            unadjusted: Unadjusted::default(),
         });
         let keys = Keys::load(core.clone(), &options.secret).await?;
         let estimates = Arc::new(Estimates::load(core.clone()).await?);

@@ -2,6 +2,7 @@
 
 mod adjustments;
 mod estimates;
+mod policy;
 mod upgrades;
 mod webhooks;
 
@@ -28,6 +29,7 @@ pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, Notice
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
+pub use policy::{OverridesRequest, PriceOwner, PricesRequest};
 pub use upgrades::{UpgradeFilter, UpgradesRequest};
 pub use webhooks::{CreateWebhookRequest, DeliveriesRequest};
 
@@ -434,17 +436,6 @@ pub struct CreateKeyRequest {
     pub tenant: Option<TenantId>,
     /// When it stops working (unix ms).
     pub expires_at_ms: Option<i64>,
-}
-
-/// Filters of the overrides list.
-#[derive(Debug, Clone, Default)]
-pub struct OverridesRequest {
-    /// Only this tenant's.
-    pub tenant: Option<TenantId>,
-    /// Only those of this limit.
-    pub limit: Option<LimitId>,
-    /// Which page.
-    pub page: Page,
 }
 
 /// What must hold of an object before it is changed.

@@ -16,6 +16,7 @@ mod gate_away;
 mod global;
 mod killed_service;
 mod late_attempt;
+mod late_parking;
 mod lost_in_a_call;
 mod lost_memory;
 mod old_keys;

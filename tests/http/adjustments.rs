@@ -68,6 +68,7 @@ async fn usage_of_a_closed_period_is_corrected_in_the_open_one_apart_from_its_al
     ];
     assert_eq!(rows(&app.database, ENTRIES).await, booked);
     assert_eq!(pages_left(&app).await, ["20", "80"], "the allowance of April is untouched");
+    assert_eq!(app.quota().await.text("/quotas/0/adjusted"), "-25");
     assert_eq!(amounts(&draft(&app).await), ["20.00"], "March is not billed with April");
     let usage = "/v1/tenants/acme/usage?granularity=hour&from=2026-03-15T00:00:00Z&to=2026-03-16T00:00:00Z";
     let hour = app.get(usage).await.expect(200).body;

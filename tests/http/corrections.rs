@@ -222,28 +222,92 @@ async fn what_is_taken_back_unburns_grants_against_the_order_in_which_they_burnt
     app.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn use_of_a_period_in_which_a_grant_has_ended_is_not_taken_back_while_it_is_open() {
-    let app = app().await;
+/// Grants ten pages that burn first, until the eleventh of March. Returns the id.
+async fn granted(app: &TestApp) -> String {
     let grant = json!({
         "tenant": "acme", "meter": "page", "amount": "10", "kind": "paid", "priority": 1, "expires_at": "2026-03-11T00:00:00Z"
     });
-    app.post_keyed("/v1/admin/grants", "g", grant).await.expect(201);
-    app.use_pages("a", 15).await.expect(201);
-    app.move_clock("2026-03-12T12:00:00Z").await;
-    app.drained().await;
+    app.post_keyed("/v1/admin/grants", "g", grant).await.expect(201).text("/id").to_owned()
+}
+
+/// Follows grants, and no adjustments, until `count` of them are settled.
+async fn settled(app: &TestApp, count: &str) {
     wait_for("the grant has ended", Duration::from_secs(30), async || {
         app.app().operations.grants.follow().await.ok()?;
         let settled = rows(&app.database, "SELECT count(*) FROM grants WHERE settled_at IS NOT NULL").await;
-        (settled == ["1"]).then_some(())
+        (settled == [count]).then_some(())
     })
     .await;
-    let less = correction("-7", "2026-03-10T12:00:00Z");
-    let refused = app.post_keyed(ADJUSTMENTS, "less", less).await;
+}
+
+async fn refused(app: &TestApp, key: &str, amount: &str, at: &str) -> String {
+    let refused = app.post_keyed(ADJUSTMENTS, key, correction(amount, at)).await;
     refused.is_problem(422, "validation_failed");
+    refused.text("/errors/0/message").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_use_from_before_a_grant_has_ended_is_taken_back_while_its_period_is_open() {
+    let app = app().await;
+    granted(&app).await;
+    app.use_pages("a", 15).await.expect(201);
+    app.move_clock("2026-03-12T12:00:00Z").await;
+    app.drained().await;
+    settled(&app, "1").await;
+    let (before, after) = ("2026-03-10T12:00:00Z", "2026-03-12T12:00:00Z");
+    let nothing = refused(&app, "before", "-7", before).await;
+    assert!(nothing.contains(": 0 can be taken back now"), "{nothing}");
     assert_eq!(consumed(&app).await[2..], ["15", "45"], "what was burnt of the grant is not free again");
-    corrected(&app, "more", "2", "2026-03-10T12:00:00Z").await;
-    assert_eq!(consumed(&app).await[2..], ["17", "43"]);
+    corrected(&app, "more", "2", before).await;
+    app.use_pages("b", 6).await.expect(201);
+    app.drained().await;
+    let some = refused(&app, "too much", "-9", before).await;
+    assert!(some.contains(": 8 can be taken back now"), "{some}");
+    corrected(&app, "some of it", "-5", after).await;
+    assert_eq!(consumed(&app).await[2..], ["18", "42"]);
+    let rest = refused(&app, "again", "-4", before).await;
+    assert!(rest.contains(": 3 can be taken back now"), "{rest}");
+    corrected(&app, "the rest", "-3", before).await;
+    assert_eq!(consumed(&app).await[2..], ["15", "45"]);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_use_since_a_grant_was_voided_may_be_taken_back() {
+    let app = app().await;
+    let id = granted(&app).await;
+    app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await.expect(200);
+    settled(&app, "1").await;
+    app.use_pages("a", 30).await.expect(201);
+    app.drained().await;
+    corrected(&app, "less", "-30", "2026-03-10T12:00:00Z").await;
+    assert_eq!(consumed(&app).await, ["0", "0", "0", "50"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_ends_in_the_books_once_what_is_to_be_taken_back_before_it_is_booked() {
+    let app = app().await;
+    granted(&app).await;
+    app.use_pages("a", 8).await.expect(201);
+    app.drained().await;
+    let frozen = app.redis.freeze();
+    assert_eq!(posted(&app, "less", "-5", "2026-03-10T12:00:00Z").await["status"], "approved");
+    drop(frozen);
+    app.move_clock("2026-03-12T12:00:00Z").await;
+    wait_for("a boundary is booked", Duration::from_secs(30), async || {
+        app.app().operations.grants.follow().await.ok()
+    })
+    .await;
+    let ends = "SELECT (SELECT count(*) FROM due_cuts WHERE is_end) AS due, (SELECT count(*) FROM cuts WHERE is_end) AS made";
+    assert_eq!(rows(&app.database, ends).await, ["1 0"], "it was approved before the grant has ended");
+    follow(&app).await;
+    settled(&app, "1").await;
+    let unburnt = "SELECT settled_amount::float8 AS a FROM grants";
+    assert_eq!(rows(&app.database, unburnt).await, ["7"], "three pages are burnt of it");
+    assert_eq!(consumed(&app).await[2..], ["3", "50"]);
+    assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }
 

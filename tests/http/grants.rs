@@ -228,7 +228,7 @@ async fn a_refused_grant_names_its_fields_and_changes_nothing() {
         ("effective_at", json!("2026-02-28T23:59:59Z"), "/effective_at"),
         ("effective_at", json!("soon"), "/effective_at"),
         ("expires_at", json!("2026-03-10T12:00:00Z"), "/expires_at"),
-        ("expires_at", Value::Null, "/expires_at"),
+        ("expires_at", json!("never"), "/expires_at"),
         ("recurrence", json!("week"), "/recurrence"),
         ("reason", json!("x".repeat(501)), "/reason"),
         ("max_rollover", json!("5"), "/max_rollover"),

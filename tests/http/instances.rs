@@ -40,6 +40,27 @@ async fn a_changed_policy_takes_effect_on_another_instance_at_its_notice() {
     app.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adjustment_is_shown_with_the_quota_on_another_instance_at_its_notice() {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    app.move_clock("2026-04-10T12:00:00Z").await;
+    let second = that_waits_for_notices(&app).await;
+    let there = app.caller().at(second.url());
+    let quota = || there.get("/v1/tenants/acme/quota");
+    until(quota, |answer| answer.text("/quotas/0/adjusted") == "0").await;
+    let adjustment = json!({
+        "tenant": "acme", "meter": "page", "effect": "usage", "amount": "7", "happened_at": "2026-03-10T12:00:00Z",
+        "reason": "counted wrongly"
+    });
+    app.post_keyed("/v1/adjustments", "more", adjustment).await.expect(201);
+    let told = Instant::now();
+    until(quota, |answer| answer.text("/quotas/0/adjusted") == "7").await;
+    assert!(told.elapsed() < NOTICED, "an adjustment took {:?}", told.elapsed());
+    second.stop().await;
+    app.finish().await;
+}
+
 #[tokio::test]
 async fn a_change_takes_effect_at_its_notice_while_others_come_without_a_pause() {
     let app = spawn_app().await;

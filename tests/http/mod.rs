@@ -58,6 +58,7 @@ mod policy_file;
 mod precedence;
 mod prefilter;
 mod price_changes;
+mod prices;
 mod proxies;
 mod punishments;
 mod quota_modes;

@@ -1,17 +1,21 @@
 //! A recorded trace of model calls, billed: nothing of it is lost or billed twice.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate::cli::{Trace, TraceFacts, tenant_number};
 use tollgate::ledger::{Manner, VerifyOptions, verify};
 
 use crate::cli::example;
 use crate::http::statements::price;
 use crate::support::app::*;
+use crate::support::process::path_from_environment;
 
-const TENANTS: u16 = 10;
+const TENANTS: u16 = 50;
+/// So many uses go to the service in one call.
+const AT_ONCE: usize = 500;
 const METERS: [&str; 3] = ["llm.request", "llm.input_token", "llm.output_token"];
 
 /// Cents, half to even, of so many millionths of a euro.
@@ -30,6 +34,29 @@ fn owed([requests, input, output]: [u64; 3]) -> u64 {
         + cents(tiered(output, 1_000, 2_000, 1_200))
 }
 
+/// Requests, input and output tokens of a trace, as its file has them.
+fn summed(path: &Path) -> [u64; 3] {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut sums = [0; 3];
+    for line in text.lines().skip(1).filter(|line| !line.is_empty()) {
+        let columns: Vec<&str> = line.split(',').collect();
+        let tokens = |column: usize| columns[column].trim().parse::<u64>().unwrap();
+        sums.iter_mut().zip([1, tokens(1), tokens(2)]).for_each(|(sum, amount)| *sum += amount);
+    }
+    sums
+}
+
+/// Records uses, and again: the second time is a replay.
+async fn record(app: &TestApp, items: &[Value]) {
+    for expected in [201, 200] {
+        let answer = app.post("/v1/batch", json!({ "items": items })).await.expect(200);
+        let results = answer.body["results"].as_array().unwrap();
+        assert_eq!(results.len(), items.len());
+        let other = results.iter().find(|result| result["status"] != expected);
+        assert!(other.is_none(), "{expected} was expected: {other:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
@@ -46,9 +73,10 @@ async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
         graduated(METERS[2], tiers("1000", "0.002", "0.0012")),
     ]);
     app.define("plans/ai", json!({ "prices": prices })).await;
-    let path = example("trace.csv");
+    let path = path_from_environment("TOLLGATE_TRACE").unwrap_or_else(|| example("trace.csv"));
     let facts = TraceFacts::survey(&path).unwrap();
     let mut used: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+    let mut items = Vec::new();
     for row in Trace::open(&path).unwrap() {
         let row = row.unwrap();
         let tenant = format!("model-{}", tenant_number(&facts.hash, row.number, TENANTS));
@@ -63,18 +91,24 @@ async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
             .map(|(meter, amount)| json!({ "meter": meter, "amount": amount }))
             .collect();
         let work = json!({ "tenant": tenant, "lines": lines });
-        for expected in [201, 200] {
-            app.post_keyed(USAGE, &format!("row-{}", row.number), work.clone()).await.expect(expected);
+        items
+            .push(json!({ "call": "usage", "idempotency_key": format!("row-{}", row.number), "body": work }));
+        if items.len() == AT_ONCE {
+            record(&app, &items).await;
+            items.clear();
         }
         let sums = used.entry(tenant).or_default();
         sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
+    }
+    if !items.is_empty() {
+        record(&app, &items).await;
     }
     app.move_clock("2026-04-10T00:00:00Z").await;
     app.drained().await;
     let grace = Duration::from_secs(3600);
     app.app().operations.periods.close(Manner::default(), grace).await.unwrap();
     let issued = app.app().operations.statements.issue(Manner::default(), grace).await.unwrap();
-    assert_eq!((issued.statements, issued.failed), (u64::from(TENANTS), Vec::new()));
+    assert_eq!((issued.statements, issued.failed), (u64::try_from(used.len()).unwrap(), Vec::new()));
     let mut billed = [0; 3];
     for (tenant, sums) in &used {
         let statement = app.get(&format!("/v1/tenants/{tenant}/statements/1")).await.expect(200).body;
@@ -89,7 +123,10 @@ async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
         assert_eq!(statement["total"], format!("{}.{:02}", cents / 100, cents % 100), "{statement}");
         billed.iter_mut().zip(quantities).for_each(|(sum, quantity)| *sum += quantity);
     }
+    assert_eq!(billed, summed(&path));
     assert_eq!(billed, [facts.rows, facts.input_tokens, facts.output_tokens]);
+    let cents: u64 = used.values().map(|sums| owed(*sums)).sum();
+    println!("{billed:?} of {} tenants billed with {}.{:02} EUR", used.len(), cents / 100, cents % 100);
     app.drained().await;
     let report = verify(&app.app().ledger, VerifyOptions::default()).await.unwrap();
     assert!(report.checks.iter().all(|check| check.faults.is_empty()), "{:?}", report.checks);

@@ -10,6 +10,7 @@ use tollgate::ledger::{Closed, Manner, VerifyOptions, verify};
 
 use crate::http::events::{event, send};
 use crate::http::statements::price;
+use crate::jobs::statements::{per_page, run as billed};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -43,9 +44,19 @@ async fn held(app: &TestApp, amount: &str) -> String {
     app.held(pages(amount).lasting(86_400)).await
 }
 
-const IN_MARCH: &[&str] = &["03 25 0 0"];
-const IN_APRIL: &[&str] = &["03 10 0 25", "04 15 25 0"];
-const IN_MAY: &[&str] = &["03 10 0 25", "04 0 25 25", "05 15 25 0"];
+/// Has every hold expire that is due.
+async fn swept(app: &TestApp) {
+    for partition in app.app().operations.partitions() {
+        while app.app().operations.calls.expire_due(partition).await.unwrap().more {}
+    }
+    app.drained().await;
+}
+
+const IN_MARCH: &[&str] = &["03 28 0 0"];
+const IN_APRIL: &[&str] = &["03 10 0 32", "04 18 32 0"];
+const IN_MAY: &[&str] = &["03 10 0 32", "04 0 32 32", "05 18 32 0"];
+const DOCUMENTS: &str =
+    "SELECT number, encode(hash, 'hex') AS hash, document FROM statements ORDER BY number";
 
 #[rstest]
 #[case::before_the_end("2026-03-31T23:59:59.999Z", IN_MARCH)]
@@ -63,23 +74,29 @@ async fn what_becomes_of_an_open_hold_is_booked_in_its_period_until_that_is_clos
     #[values(false, true)] is_closed_first: bool,
 ) {
     let app = at_the_end_of_march(fifty()).await;
+    app.define("plans/plan", json!({ "prices": [per_page("1")] })).await;
     app.use_pages("march", "10").await.expect(201);
     let (used, unused) = (held(&app, "20").await, held(&app, "5").await);
+    let (late, _) = (app.held(pages("3").lasting(60)).await, app.held(pages("4").lasting(60)).await);
     app.move_clock(when).await;
     app.drained().await;
     let closed = "SELECT * FROM period_closures WHERE period_start < '2026-03-30'";
     if is_closed_first {
-        while run(&app).await.closed > 0 {}
+        billed(&app).await;
     }
     let before = rows(&app.database, closed).await;
     assert_eq!(before.len(), usize::from(is_closed_first && expected.len() > 1));
+    let documents = rows(&app.database, DOCUMENTS).await;
+    assert_eq!(documents.is_empty(), before.is_empty());
     app.consume(&used, "15").await.expect(200);
     app.release(&unused).await.expect(200);
-    app.drained().await;
+    assert_eq!(app.consume(&late, "3").await.expect(200).body["late"], true);
+    swept(&app).await;
     // The books are sound before the job has booked what returned, and after.
     app.check_books().await;
     app.move_clock("2026-05-10T13:00:00Z").await;
-    while run(&app).await.closed > 0 {}
+    billed(&app).await;
+    assert_eq!(rows(&app.database, DOCUMENTS).await[..documents.len()], documents, "to the byte");
     let figures = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, consumed::float8 AS c, carried_in::float8 AS i, \
         carried_out::float8 AS o FROM balances WHERE consumed + carried_in > 0 ORDER BY period_start";
     assert_eq!(rows(&app.database, figures).await, expected);

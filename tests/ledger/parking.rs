@@ -20,11 +20,11 @@ async fn a_reservation_that_another_transaction_has_locked_holds_up_only_its_own
     let waiting: Vec<_> = (0..5)
         .map(|number| {
             let ledger = ledger.clone();
-            tokio::spawn(async move { ledger.park(locked, move |_| (None, number)).await })
+            tokio::spawn(async move { ledger.park(locked, move |_, _| (None, number)).await })
         })
         .collect();
     for number in 0..20 {
-        let parked = ledger.park(free, move |known| (None, (known.parked.len(), number)));
+        let parked = ledger.park(free, move |known, _| (None, (known.parked.len(), number)));
         assert_eq!(tokio::time::timeout(IN_TIME, parked).await.unwrap().unwrap(), (0, number));
     }
     assert!(waiting.iter().all(|call| !call.is_finished()));

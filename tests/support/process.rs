@@ -1,7 +1,7 @@
 //! Services in processes of their own, which may be killed.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,12 @@ use super::services;
 
 /// How long a service may take to start, or a call to be done.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A file that a long run of a test reads.
+#[allow(clippy::disallowed_methods, reason = "how a long run is told its file")]
+pub fn path_from_environment(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
 
 /// A number that configures a long run of a test.
 #[allow(clippy::disallowed_methods, reason = "how a long run is told its length and its seed")]

@@ -23,19 +23,6 @@ pub fn carry_holds(period: Window, next: Window, reserved: Amount, available: De
     ])
 }
 
-/// A grant's `unused` part, less the carried holds that are set against it: `rollover` says what the next period gets
-/// for it. The part of it above the unused part is granted as new.
-pub fn roll_over(
-    period: Window,
-    next: Window,
-    unused: Amount,
-    rollover: impl Fn(Amount) -> Amount,
-) -> Vec<Movement> {
-    let kept = rollover(unused);
-    let rolled = unused.min(kept);
-    go_on(period, next, unused, (rolled, kept.saturating_sub(rolled)))
-}
-
 /// Of all that is `unused` of a period, `rolled` goes on to the next one, which is granted `added` beside it; the rest
 /// lapses.
 pub fn go_on(

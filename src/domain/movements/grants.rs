@@ -22,18 +22,6 @@ pub fn void(period: Window, unburnt: Amount) -> Vec<Movement> {
     list([change(period, Available, Voided, unburnt)])
 }
 
-/// The allowance is lowered by `amount`: voids grants, of which `unburnt` is left in burn order, from the one that
-/// burns last, until they make up the amount or nothing is left of them.
-pub fn lower_allowance(period: Window, amount: Amount, unburnt: &[Amount]) -> Vec<Movement> {
-    let mut missing = amount;
-    let voided = unburnt.iter().rev().flat_map(|unburnt| {
-        let voided = missing.min(*unburnt);
-        missing = missing.saturating_sub(voided);
-        void(period, voided)
-    });
-    voided.collect()
-}
-
 /// The plan includes `now` where it included `was`: the difference is granted, or voided as far as it is `available`.
 pub fn change_included(period: Window, was: Amount, now: Amount, available: Decimal) -> Vec<Movement> {
     let left = Amount::from_decimal(available).unwrap_or(Amount::ZERO);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -153,6 +153,16 @@ with_one_more! {
     TenantOverride: Override, "tenant": RefOr::Ref(Ref::from_schema_name(TenantId::name()));
     /// An override as an answer shows it.
     StoredOverride: TenantOverride, "version": version();
+    /// A price with the plan that it belongs to, if it does.
+    PriceOfPlan: Price, "plan": or_null(&PlanId::name());
+    /// A price with its owner: the plan or the tenant that it belongs to.
+    OwnedPrice: PriceOfPlan, "tenant": or_null(&TenantId::name());
+}
+
+/// What this schema says, or null.
+fn or_null(name: &str) -> RefOr<Schema> {
+    let null = ObjectBuilder::new().schema_type(Type::Null);
+    OneOfBuilder::new().item(Ref::from_schema_name(name)).item(null).into()
 }
 
 fn version() -> RefOr<Schema> {

@@ -39,6 +39,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
     Some(match name {
         "id" => return id(pattern),
         "tenant" => TenantId::schema(),
+        "plan" => PlanId::schema(),
         "meter" => MeterId::schema(),
         "limit_id" => LimitId::schema(),
         "subject" => SubjectId::schema(),

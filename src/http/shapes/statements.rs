@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::reports::PeriodAnswer;
+use super::quota::PeriodAnswer;
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
 use crate::domain::rating::{Line, LineKey, NoteLine, TierPart, UsageLine};

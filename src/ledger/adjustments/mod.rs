@@ -15,7 +15,9 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::schema::adjustments;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, corrections, cursors, instant, journal, number};
+use super::{
+    BEGIN_BOOKING, Ledger, LedgerError, audit, corrections, cursors, instant, journal, notices, number,
+};
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, Partition, TenantId};
@@ -27,6 +29,9 @@ use self::stored::Row;
 
 pub use grants::AdjustmentGrant;
 pub use stored::StoredAdjustment;
+
+/// Kind of the notice that use of a tenant was adjusted by the ledger alone.
+pub const ADJUSTED_NOTICE: &str = "adjusted";
 
 /// The period that an adjustment of usage corrects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +97,8 @@ pub struct NewAdjustment {
 pub enum Unbookable {
     /// No more than this was used in that hour of an open period.
     NotUsedThen(Decimal),
-    /// A grant has ended in that open period: what was burnt of it would count again.
-    OfEndedGrant,
+    /// No more than this was used since a grant has ended in that open period: what was burnt of it would count again.
+    OfEndedGrant(Decimal),
     /// No more than this was used there.
     BelowZero(Decimal),
 }
@@ -403,6 +408,9 @@ async fn carry_out(
         .execute(connection)
         .await?;
     corrections::add(connection, &booking.corrections).await?;
+    if booking.period.is_some() {
+        notices::tell(connection, ADJUSTED_NOTICE, booking.posting.tenant.as_str(), 0).await?;
+    }
     journal::post_beside_outbox(connection, partition, vec![booking.posting]).await
 }
 

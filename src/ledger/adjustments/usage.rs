@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use diesel::sql_types::{self, Bool, Nullable, Numeric, Text, Timestamptz};
+use diesel::sql_types::{self, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -79,25 +79,25 @@ async fn is_known(connection: &mut AsyncPgConnection, operation: ReservationId) 
 }
 
 #[derive(QueryableByName)]
-struct HasEnded {
-    #[diesel(sql_type = Bool)]
-    has_ended: bool,
+struct UsedSince {
+    #[diesel(sql_type = Nullable<Numeric>)]
+    consumed: Option<Decimal>,
 }
 
-/// Whether a grant of a quota has ended in a period, or is about to.
-async fn has_ended_grant(
+/// What was used of a quota in a period since a grant of it ended there; none where none has. No more is taken back:
+/// what was burnt before is settled. Ends that are cut later find it taken back already.
+async fn used_since_last_end(
     connection: &mut AsyncPgConnection,
-    (tenant, meter): (&TenantId, &MeterId),
+    (tenant, meter, id): (&TenantId, &MeterId, AdjustmentId),
     period: Window,
-    gate_now_ms: i64,
-) -> Result<bool, LedgerError> {
-    let read = sql_query(include_str!("../sql/has_ended_grant.sql"))
+) -> Result<Option<Decimal>, LedgerError> {
+    let read = sql_query(include_str!("../sql/used_since_last_end.sql"))
         .bind::<Text, _>(tenant)
         .bind::<Text, _>(meter)
         .bind::<Timestamptz, _>(instant::from_ms(period.start_ms)?)
-        .bind::<Timestamptz, _>(instant::from_ms(gate_now_ms)?);
-    let found: HasEnded = read.get_result(connection).await?;
-    Ok(found.has_ended)
+        .bind::<sql_types::Uuid, _>(id.uuid());
+    let used: UsedSince = read.get_result(connection).await?;
+    Ok(used.consumed.map(|consumed| consumed.normalize()))
 }
 
 /// How it is booked. The partition's cursor is locked.
@@ -123,8 +123,10 @@ pub(super) async fn prepare(
             if used + terms.amount.decimal() < Decimal::ZERO {
                 return Ok(Err(Unbookable::NotUsedThen(used.max(Decimal::ZERO))));
             }
-            if has_ended_grant(connection, (tenant, meter), period, gate_now_ms).await? {
-                return Ok(Err(Unbookable::OfEndedGrant));
+            if let Some(used) = used_since_last_end(connection, (tenant, meter, id), period).await?
+                && used + terms.amount.decimal() < Decimal::ZERO
+            {
+                return Ok(Err(Unbookable::OfEndedGrant(used.max(Decimal::ZERO))));
             }
         }
         return Ok(Ok(Way::Gate(period, operation)));

@@ -38,6 +38,7 @@ impl Adjustments {
         let done = if corrected.gate_now_ms >= closed_at_ms {
             self.core.progress.settled_epoch(entry.partition).await?;
             let booked = self.core.ledger.book_closed_adjustment(stored.id, corrected, now_ms).await?;
+            self.core.unadjusted.forget(&terms.tenant).await;
             booked.map_err(|why| unbookable(&why))
         } else if corrected.gate_now_ms >= closed_at_ms.saturating_sub(CLOSES_WITHIN_MS) {
             Ok(false)
@@ -71,9 +72,12 @@ pub(super) fn unbookable(why: &Unbookable) -> OperationError {
                 "takes back more than the {used} that were used in that hour: date the rest when it was used"
             ),
         ),
-        Unbookable::OfEndedGrant => OperationError::field(
+        Unbookable::OfEndedGrant(used) => OperationError::field(
             "/amount",
-            "takes back use of a period in which a grant has ended: post it once the period is closed",
+            format!(
+                "takes back use from before a grant has ended in that period: {used} can be taken back now, the rest \
+                 once the period is closed"
+            ),
         ),
         Unbookable::BelowZero(used) => OperationError::field(
             "/amount",

@@ -167,7 +167,7 @@ impl Outage {
         let fingerprint = record.body.fingerprint;
         let parked = ParkedCall::Admit { record, lives };
         let call = call_of(&parked);
-        let decide = move |known: &KnownReservation| match standing(known) {
+        let decide = move |known: &KnownReservation, not_before_ms| match standing(known) {
             Some(found) if fingerprint.repeats(&found.record.body.fingerprint) => {
                 (None, Admission::Known(found.record))
             }
@@ -176,7 +176,7 @@ impl Outage {
                 let new = NewParked {
                     tenant: tenant.clone(),
                     call: parked.name(),
-                    taken_at_ms,
+                    taken_at_ms: taken_at_ms.max(not_before_ms),
                     payload: parked.encode(),
                     fingerprint: Some(fingerprint.0),
                 };
@@ -204,7 +204,9 @@ impl Outage {
         self.room_to_park().await?;
         let (now_ms, bound) = (self.core.gate_now_ms(), bound.cloned());
         let call = call_of(&parked);
-        let decide = move |known: &KnownReservation| judge(known, bound.as_ref(), &parked, now_ms);
+        let decide = move |known: &KnownReservation, not_before_ms| {
+            judge(known, bound.as_ref(), &parked, now_ms.max(not_before_ms))
+        };
         let (judged, parked_of) = self.core.ledger.park(id, decide).await.map_err(both_away)?;
         if let Some(tenant) = parked_of {
             self.parking.note(id.partition(), &tenant);

@@ -8,6 +8,7 @@ mod overrides;
 mod plans;
 mod policy_change;
 mod policy_draft;
+mod prices;
 mod trials;
 
 use std::sync::Arc;

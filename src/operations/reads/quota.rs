@@ -52,7 +52,8 @@ impl Reads {
 
     /// The parts of each quota's capacity, for which the gate has one figure, what the gate does not count, and what is
     /// left of grants. The ledger is asked only where there can be such parts: where policy has them, where the gate
-    /// has another capacity than policy, and while holds of the period before may be open.
+    /// has another capacity than policy, while holds of the period before may be open, and where something may be
+    /// adjusted.
     async fn parts(&self, entry: &TenantEntry, status: &QuotaStatus) -> Answer<(Parts, Grants)> {
         let quotas = || status.limits.iter().filter(|limit| limit.counter.is_quota());
         let policy = self.core.policy.current();
@@ -66,13 +67,22 @@ impl Reads {
                 || quota.capacity != quota.counter.capacity
                 || status.as_of_ms < open_until_ms
         };
-        if !quotas().any(has_parts) {
-            let meters = quotas().map(|quota| (quota.counter.meter.clone(), Vec::new()));
-            return Ok((Parts::new(), meters.collect()));
-        }
         let (tenant, at_ms) = (&entry.definition.id, status.as_of_ms);
-        let grants = self.core.ledger.grants_left(tenant, at_ms, GRANTS_MAX).await?;
+        let (has_parts, unadjusted) = (quotas().any(has_parts), &self.core.unadjusted);
+        let without =
+            || (Parts::new(), quotas().map(|quota| (quota.counter.meter.clone(), Vec::new())).collect());
+        if quotas().next().is_none() || (!has_parts && unadjusted.knows(tenant)) {
+            return Ok(without());
+        }
+        let before = unadjusted.before_reading();
         let balances = self.core.ledger.balances_of(tenant, at_ms).await?;
+        if balances.iter().all(|balance| balance.of(Account::Adjusted).is_zero()) {
+            unadjusted.keep(tenant, before).await;
+            if !has_parts {
+                return Ok(without());
+            }
+        }
+        let grants = self.core.ledger.grants_left(tenant, at_ms, GRANTS_MAX).await?;
         // A grant that goes on counts as granted in each of its periods.
         let with_grants = self.core.ledger.rolled_with_grants(tenant, at_ms).await?;
         let parts = |quota: &LimitStatus| {
@@ -90,6 +100,7 @@ impl Reads {
                 overdraft,
                 carried: units(balance.beside_gate.reserved),
                 consumed_beside_gate: units(balance.consumed_beside_gate()),
+                adjusted: balance.of(Account::Adjusted),
             };
             Some((counter.meter.clone(), parts))
         };

@@ -160,7 +160,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("known_together", ledger.known_together(id)).await;
     plans.of("conflict_standing", ledger.conflict_standing(id)).await;
     plans.of("unbooked_admission", ledger.unbooked_admission(id)).await;
-    plans.of("park", ledger.park(id, |_| (None, ()))).await;
+    plans.of("park", ledger.park(id, |_, _| (None, ()))).await;
     plans.of("waiting_tenant", ledger.waiting_tenant(id)).await;
     plans.of("waiting_calls", ledger.waiting_calls(&acme, None, Some(Epoch(1)), &[], 10)).await;
     plans.of("waiting_calls", ledger.waiting_calls(&acme, Some(id), Some(Epoch(1)), &[id], 10)).await;
@@ -246,6 +246,9 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
         place =
             page.last().map(|last| TenantCursor { created_at_us: last.created_at_us, id: last.id.clone() });
         assert_eq!(page.len(), 50);
+    }
+    for (after, of) in [(None, None), (Some("acme"), Some(meter("ocr.page")))] {
+        plans.of("tenants_with_prices", ledger.tenants_with_prices(after, of.as_ref(), 50)).await;
     }
     let filters = [
         ReservationFilter::default(),

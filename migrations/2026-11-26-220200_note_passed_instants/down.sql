@@ -1,0 +1,1 @@
+ALTER TABLE cursors DROP COLUMN passed_at;
