@@ -82,6 +82,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "mergeable_keys",
             "merge_keys",
             "open_next_periods",
+            "follow_policy",
             "periods_to_close",
             "close_periods",
             "begin_billing",
