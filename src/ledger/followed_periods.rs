@@ -136,9 +136,9 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (row.tenant, row.meter, row.period_start.0)).collect())
     }
 
-    /// Gives these periods of one partition's tenants what policy says as they begin, in one transaction: the terms, and
-    /// in the books what they include more or less. One whose quota is gone by then is not open any more, unless grants
-    /// or what came over stand in it: then it includes nothing.
+    /// Gives these periods of one partition's tenants what policy says as they begin, in one transaction: the terms,
+    /// and in the books what they include more or less. One whose quota is gone by then is not open any more, unless
+    /// grants or what came over stand in it: then it includes nothing.
     pub async fn follow_policy(
         &self,
         partition: Partition,

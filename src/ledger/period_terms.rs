@@ -45,7 +45,7 @@ pub(super) async fn open(
     openings: &[Opening],
 ) -> Result<Vec<Opened>, LedgerError> {
     let id = |opening: &Opening| operation_id(&opening.tenant, &opening.meter, opening.period_ms.0);
-    let insert = with_terms(include_str!("sql/open_quota_periods.sql"), openings)?
+    let insert = with_terms(sql_query(include_str!("sql/open_quota_periods.sql")), openings)?
         .bind::<Array<Bool>, _>(openings.iter().map(|opening| opening.is_ahead).collect::<Vec<_>>())
         .bind::<Array<Uuid>, _>(openings.iter().map(id).collect::<Vec<_>>());
     Ok(Prepared(insert).load(connection).await?)
@@ -56,14 +56,14 @@ pub(super) async fn fit(
     connection: &mut AsyncPgConnection,
     openings: &[Opening],
 ) -> Result<Vec<PeriodKey>, LedgerError> {
-    let update = with_terms(include_str!("sql/fit_quota_periods.sql"), openings)?;
+    let update = with_terms(sql_query(include_str!("sql/fit_quota_periods.sql")), openings)?;
     let rows: Vec<Fitted> = update.load(connection).await?;
     Ok(rows.into_iter().map(|row| (row.tenant, row.meter, row.period_start.0)).collect())
 }
 
 /// A statement over what these periods open with, its first thirteen parameters.
 fn with_terms<'a>(
-    statement: &str,
+    statement: SqlQuery,
     openings: &'a [Opening],
 ) -> Result<BoxedSqlQuery<'a, Pg, SqlQuery>, LedgerError> {
     let texts = |pick: fn(&Opening) -> &str| openings.iter().map(pick).collect::<Vec<_>>();
@@ -71,7 +71,7 @@ fn with_terms<'a>(
         let amount = |opening: &Opening| pick(&opening.terms).to_amount(opening.decimals).decimal();
         openings.iter().map(amount).collect::<Vec<_>>()
     };
-    Ok(sql_query(statement)
+    Ok(statement
         .into_boxed()
         .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
         .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))

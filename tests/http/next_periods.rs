@@ -22,7 +22,7 @@ const BOOKS: &str = "SELECT b.granted::float8 AS g, b.available::float8 AS a, b.
         FROM entries e WHERE e.tenant = b.tenant AND e.period_start = b.period_start AND e.class = 'grant') s \
     WHERE b.tenant = 'acme' AND b.period_start = '2026-04-01Z'";
 
-/// How policy comes to say something else.
+/// What makes policy say something else.
 #[derive(Debug, Clone, Copy)]
 enum By {
     /// The tenant's plan.

@@ -277,7 +277,8 @@ impl Run {
         }
     }
 
-    /// In the evening, hours after the jobs, tenants come to other plans, and now and then plans include something else.
+    /// In the evening, hours after the jobs, tenants are put on other plans, and now and then plans include something
+    /// else.
     async fn changes(&self, number: i64, days: &[Day]) {
         let changes_plans = number % PLANS_CHANGE_EVERY == PLANS_CHANGE_EVERY - 1;
         if !changes_plans && days.iter().all(|day| day.plan.is_none()) {

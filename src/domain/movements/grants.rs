@@ -12,7 +12,8 @@ pub fn grant(period: Window, amount: Amount) -> Vec<Movement> {
     list([change(period, Granted, Available, amount)])
 }
 
-/// A period was opened with more than it includes as it begins: the rest is taken back, as if it had never been granted.
+/// A period was opened with more than it includes as it begins: the rest is taken back, as if it had never been
+/// granted.
 pub fn take_back(period: Window, amount: Amount) -> Vec<Movement> {
     list([change(period, Available, Granted, amount)])
 }

@@ -27,7 +27,7 @@ pub struct FollowedGrants {
 
 impl Memory {
     /// Books the grants of one tenant or of all that have begun, cuts those that begin or end, and books what is
-    /// unburnt of those that have ended. Periods that were opened ahead follow policy before, as what is unburnt depends
+    /// unburnt of those that have ended. Periods that were opened ahead follow policy before: what is unburnt depends
     /// on what they include. Capacities are not sent.
     pub(in crate::operations) async fn settle_grants(
         &self,
