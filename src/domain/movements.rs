@@ -14,6 +14,7 @@
 //! | a change of a hold that was carried to Q | the same in Q (`carried`), but for what returns | [`gate::carried`] |
 //! | a fact for a closed P | the same in the open period, a correction | [`gate::corrected`] |
 //! | period opens, grant, recurring refill | granted → available | [`grants::grant`] |
+//! | P opened ahead with more than it includes as it begins | available → granted | [`grants::take_back`] |
 //! | grant expires | available → lapsed | [`grants::expire`] |
 //! | grant voided | available → voided | [`grants::void`] |
 //! | plan raised, lowered | granted → available; available → voided | [`grants::change_included`] |

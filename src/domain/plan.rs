@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::amount::{Amount, Units};
+use super::amount::{Amount, Decimals, Units};
 use super::ids::{MeterId, PlanId};
 use super::limit::Limit;
 use super::price::Price;
@@ -96,6 +96,21 @@ impl Quota {
     pub fn thresholds(&self) -> Thresholds {
         Thresholds::of(self.notices_percent.as_deref().unwrap_or(&[50, 80, 90, 100]))
     }
+
+    /// What a period of it opens with, of a meter with so many decimals.
+    pub fn terms(&self, decimals: Decimals) -> PeriodTerms {
+        let units = |amount: Option<Amount>| amount.unwrap_or_default().floor_units(decimals);
+        PeriodTerms {
+            included: self.included.floor_units(decimals),
+            max_rollover: units(self.max_rollover),
+            min_rollover: units(self.min_rollover),
+            rollover_periods: self.rollover_periods.unwrap_or(1),
+            reroll: self.reroll,
+            overdraft: if self.mode == QuotaMode::Soft { MEASURED } else { units(self.overdraft) },
+            preserve_overage: self.preserve_overage,
+            thresholds: self.thresholds(),
+        }
+    }
 }
 
 /// Percentages from 1 to 100, each once: a bit for each.
@@ -115,7 +130,7 @@ impl Thresholds {
     }
 }
 
-/// What a quota's period opens with: it stays as it is when the plan changes.
+/// What a quota's period opens with. Once the period has begun, it stays as it is when the plan changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodTerms {
     /// The amount that it includes.

@@ -38,9 +38,6 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Both ways.
-    pub const BOTH: Self = Self { raises: true, lowers: true };
-
     /// In the period in which the plan changes: a plan that includes more holds at once unless it says otherwise, and
     /// one that includes less only if it says so.
     pub fn of_open_period(plan_from: Option<Effective>) -> Self {

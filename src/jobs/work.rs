@@ -116,7 +116,8 @@ async fn once(
         }
         Job::Periods => {
             let ahead = operations.memory.open_next_periods().await?;
-            Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
+            let (opened, delivered, followed) = (ahead.opened, ahead.delivered, ahead.followed);
+            Ok(format!("opened {opened} and delivered {delivered}; {followed} followed policy"))
         }
         Job::Grants => {
             // An adjustment that cannot be carried out now holds up no grant.

@@ -94,7 +94,10 @@ impl Ledger {
         periods: &[NextPeriod],
     ) -> Result<OpenedAhead, LedgerError> {
         self.ensure_months_of(periods.iter().map(|next| next.period.period_ms.0)).await?;
-        let opening = |next: &NextPeriod| Opening::of(partition, &next.tenant, &next.meter, &next.period);
+        let opening = |next: &NextPeriod| {
+            let opening = Opening::of(partition, &next.tenant, &next.meter, &next.period);
+            Opening { is_ahead: true, ..opening }
+        };
         let openings: Vec<Opening> = periods.iter().map(opening).collect();
         let current: Vec<_> = periods
             .iter()

@@ -14,7 +14,7 @@ use super::schema::{policy_objects, policy_version, tenants};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PlanChange, PolicyAction,
     PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars,
-    currencies, instant, notices, number, plan_changes,
+    currencies, followed_periods, instant, notices, number, plan_changes,
 };
 use crate::domain::ids::Partition;
 use crate::domain::plan_change::PlanChangeId;
@@ -116,6 +116,12 @@ async fn put(
         currencies::put(connection, change).await?;
     }
     note_plans(connection, &write, &objects).await?;
+    let may_follow = |object: &WrittenObject| {
+        object.kind == DefinitionKind::Plan || object.kind == DefinitionKind::Tenant && !object.created
+    };
+    if objects.iter().any(may_follow) {
+        followed_periods::ring(connection).await?;
+    }
     Ok(PolicyWritten { version, objects })
 }
 

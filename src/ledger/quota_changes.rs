@@ -226,9 +226,6 @@ async fn claim(
     if let Some(stands) = find(connection, &wanted.tenant, wanted.id).await? {
         return Ok(ClaimedChange::Stands(stands));
     }
-    if wanted.start_ms > wanted.now_ms {
-        cancel_raises(connection, wanted).await?;
-    }
     let of_period = quota_changes::table
         .filter(quota_changes::tenant.eq(&wanted.tenant))
         .filter(quota_changes::meter.eq(&wanted.meter))
@@ -269,21 +266,6 @@ async fn claim(
     stands
         .map(ClaimedChange::Stands)
         .ok_or_else(|| LedgerError::Damaged("a change of a quota is gone".into()))
-}
-
-/// Raises of a period that has not begun are given up: what is wanted now stands in their place.
-async fn cancel_raises(connection: &mut AsyncPgConnection, wanted: &WantedChange) -> Result<(), LedgerError> {
-    let cancelled = sql_query(include_str!("sql/cancel_raises.sql"))
-        .bind::<Text, _>(&wanted.tenant)
-        .bind::<Text, _>(&wanted.meter)
-        .bind::<Timestamptz, _>(instant::from_ms(wanted.start_ms)?)
-        .bind::<Timestamptz, _>(instant::from_ms(wanted.now_ms)?)
-        .execute(connection)
-        .await?;
-    if cancelled > 0 {
-        capacities::raise_versions(connection, &wanted.tenant, &wanted.meter, wanted.now_ms).await?;
-    }
-    Ok(())
 }
 
 /// The change with this id: a grant's, where a plan has raised a quota by it.

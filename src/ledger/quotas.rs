@@ -13,13 +13,14 @@ use rust_decimal::Decimal;
 use super::prepared::Prepared;
 use super::schema::tenants;
 use super::{
-    BEGIN_BOOKING, BEGIN_LOOK_UP, Conflict, Ledger, LedgerError, instant, journal, number, recurring,
+    BEGIN_BOOKING, BEGIN_LOOK_UP, Conflict, Ledger, LedgerError, instant, journal, number, period_terms,
+    recurring,
 };
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{CapacityChange, capacity_over_time};
 use crate::domain::ids::{MeterId, Partition, TenantId};
-use crate::domain::movements::grants;
+use crate::domain::movements::{Movement, grants};
 use crate::domain::period::Window;
 use crate::domain::plan::PeriodTerms;
 use crate::domain::uuid_id;
@@ -85,6 +86,8 @@ pub(crate) struct Opening {
     pub(crate) period_ms: (i64, i64),
     pub(crate) terms: PeriodTerms,
     pub(crate) tenant_version: u64,
+    /// Whether it has not begun: then it follows policy until it does.
+    pub(crate) is_ahead: bool,
 }
 
 impl Opening {
@@ -103,6 +106,7 @@ impl Opening {
             period_ms: *period_ms,
             terms: *terms,
             tenant_version: *tenant_version,
+            is_ahead: false,
         }
     }
 }
@@ -293,30 +297,23 @@ pub(crate) async fn open_all(
         let found = version_of(opening).unwrap_or(opening.tenant_version.saturating_add(1));
         (opening.tenant.clone(), found)
     });
-    let new = insert(connection, &current).await?;
-    let end_of = |opening: &Opening| {
-        let is_its =
-            |row: &&Inserted| row.tenant == opening.tenant.as_str() && row.meter == opening.meter.as_str();
-        new.iter().find(is_its).map(|row| row.period_end.timestamp_millis())
-    };
+    let new = period_terms::open(connection, &current).await?;
+    let row_of =
+        |opening: &Opening| new.iter().find(|row| row.tenant == opening.tenant && row.meter == opening.meter);
     let as_opened = |opening: &Opening| {
-        let period_ms = (opening.period_ms.0, end_of(opening)?);
-        Some(Opening { period_ms, ..opening.clone() })
+        let row = row_of(opening)?;
+        let period_ms = (opening.period_ms.0, row.period_end.0);
+        Some((Opening { period_ms, ..opening.clone() }, row.step.unsigned_abs()))
     };
-    let opened: Vec<Opening> = current.iter().filter_map(as_opened).collect();
-    journal::post_beside_outbox(connection, partition, opened.iter().map(posting).collect()).await?;
+    let (opened, steps): (Vec<_>, Vec<_>) = current.iter().filter_map(as_opened).unzip();
+    let postings = opened.iter().zip(steps).map(|(opening, step)| {
+        let period = Window { start_ms: opening.period_ms.0, end_ms: opening.period_ms.1 };
+        let included = opening.terms.included.to_amount(opening.decimals);
+        posting(opening, step, grants::grant(period, included))
+    });
+    journal::post_beside_outbox(connection, partition, postings.collect()).await?;
     recurring::give(connection, partition, &opened).await?;
     Ok(Opened { new: new.len(), moved })
-}
-
-#[derive(QueryableByName)]
-struct Inserted {
-    #[diesel(sql_type = Text)]
-    tenant: String,
-    #[diesel(sql_type = Text)]
-    meter: String,
-    #[diesel(sql_type = Timestamptz)]
-    period_end: DateTime<Utc>,
 }
 
 /// Opening a period and changing a tenant's calendar exclude each other. So the change sees every period opened by the
@@ -331,43 +328,6 @@ async fn lock_tenants(
     let found = tenants::table.select((tenants::id, tenants::version)).filter(named);
     let rows: Vec<(TenantId, i64)> = found.order(tenants::id).for_key_share().load(connection).await?;
     rows.into_iter().map(|(tenant, version)| Ok((tenant, number::unsigned(version)?))).collect()
-}
-
-/// As an array that Postgres reads: an array of arrays has to be rectangular.
-fn thresholds(opening: &Opening) -> String {
-    let percents = opening.terms.thresholds.percents();
-    format!("{{{}}}", percents.iter().map(i16::to_string).collect::<Vec<_>>().join(","))
-}
-
-/// The first version is the period's start in seconds, so later periods always have higher versions.
-async fn insert(
-    connection: &mut AsyncPgConnection,
-    openings: &[Opening],
-) -> Result<Vec<Inserted>, LedgerError> {
-    let texts = |pick: fn(&Opening) -> &str| openings.iter().map(pick).collect::<Vec<_>>();
-    let amounts = |pick: fn(&PeriodTerms) -> Units| {
-        let amount = |opening: &Opening| pick(&opening.terms).to_amount(opening.decimals).decimal();
-        openings.iter().map(amount).collect::<Vec<_>>()
-    };
-    let insert = sql_query(include_str!("sql/open_quota_periods.sql"))
-        .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
-        .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.0))?)
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.1))?)
-        .bind::<Array<SmallInt>, _>(
-            openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>(),
-        )
-        .bind::<Array<Numeric>, _>(amounts(|terms| terms.included))
-        .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover))
-        .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft))
-        .bind::<Array<Text>, _>(openings.iter().map(thresholds).collect::<Vec<_>>())
-        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.preserve_overage).collect::<Vec<_>>())
-        .bind::<Array<Numeric>, _>(amounts(|terms| terms.min_rollover))
-        .bind::<Array<SmallInt>, _>(
-            openings.iter().map(|o| i16::from(o.terms.rollover_periods)).collect::<Vec<_>>(),
-        )
-        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.reroll).collect::<Vec<_>>());
-    Ok(Prepared(insert).load(connection).await?)
 }
 
 /// A tenant's meter and the start of a period of it (unix ms).
@@ -432,20 +392,14 @@ impl WithNext {
     }
 }
 
-/// Books the included amount at the period's start, so that the books do not depend on when it was first used.
-fn posting(opening: &Opening) -> Posting {
-    let (start_ms, end_ms) = opening.period_ms;
-    let included = opening.terms.included.to_amount(opening.decimals);
-    let line = PostedLine {
-        meter: opening.meter.clone(),
-        movements: grants::grant(Window { start_ms, end_ms }, included),
-        first_leg: 0,
-        begins_to_consume: false,
-    };
+/// Books what the opening of a period does at its start, so that the books do not depend on when it was first used.
+pub(crate) fn posting(opening: &Opening, step: u32, movements: Vec<Movement>) -> Posting {
+    let start_ms = opening.period_ms.0;
+    let line = PostedLine { meter: opening.meter.clone(), movements, first_leg: 0, begins_to_consume: false };
     Posting {
         tenant: opening.tenant.clone(),
-        operation_id: operation_id(opening),
-        step: 1,
+        operation_id: operation_id(&opening.tenant, &opening.meter, start_ms),
+        step,
         happened_at_ms: start_ms,
         operation: String::new(),
         hour_start_ms: start_ms,
@@ -455,13 +409,13 @@ fn posting(opening: &Opening) -> Posting {
 }
 
 /// The id is a hash of what is opened: the same opening is the same operation.
-fn operation_id(opening: &Opening) -> uuid::Uuid {
+pub(crate) fn operation_id(tenant: &TenantId, meter: &MeterId, start_ms: i64) -> uuid::Uuid {
     let mut hasher = blake3::Hasher::new_derive_key("tollgate quota period v1");
-    for part in [opening.tenant.as_str(), opening.meter.as_str()] {
+    for part in [tenant.as_str(), meter.as_str()] {
         hasher.update(part.as_bytes());
         hasher.update(&[0]);
     }
-    hasher.update(&opening.period_ms.0.to_le_bytes());
+    hasher.update(&start_ms.to_le_bytes());
     uuid_id::of_hash(&hasher)
 }
 
@@ -481,8 +435,13 @@ mod tests {
             period_ms: (1_000, 9_000),
             terms: PeriodTerms { included: Units::new(250).unwrap(), ..PeriodTerms::default() },
             tenant_version: 1,
+            is_ahead: false,
         };
-        let entry = posting(&opening).entries().unwrap().remove(0);
+        let movements = grants::grant(
+            Window { start_ms: 1_000, end_ms: 9_000 },
+            opening.terms.included.to_amount(opening.decimals),
+        );
+        let entry = posting(&opening, 1, movements).entries().unwrap().remove(0);
         let mut hash = super::super::chain::BatchHash::begin(
             1,
             1,

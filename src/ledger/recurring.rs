@@ -170,6 +170,7 @@ pub(super) async fn give_in_open_periods(
         period_ms: (start.0, end.0),
         terms: Default::default(),
         tenant_version: 0,
+        is_ahead: false,
     });
     give(connection, partition, &opened.collect::<Vec<_>>()).await
 }

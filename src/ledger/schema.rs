@@ -757,6 +757,7 @@ diesel::table! {
         min_rollover -> Numeric,
         rollover_periods -> Int2,
         reroll -> Bool,
+        followed_version -> Nullable<Int8>,
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::schema::upgrade_requests;
-use super::{BEGIN, Ledger, LedgerError, audit, capacities, instant, number};
+use super::{BEGIN, Ledger, LedgerError, audit, capacities, followed_periods, instant, number};
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::upgrade::{UpgradeId, UpgradeState, UpgradeTerms};
 
@@ -279,7 +279,10 @@ async fn decide(
         .execute(connection)
         .await?;
     if let Some(effective_at_ms) = deciding.effective_at_ms {
+        // Nobody fits a period of the tenant meanwhile without seeing this.
+        capacities::lock_tenant(connection, &stored.terms.tenant).await?;
         supersede(connection, &stored, effective_at_ms, deciding.now_ms).await?;
+        followed_periods::follow_again(connection, &stored.terms.tenant, effective_at_ms).await?;
     }
     let detail = json!({ "tenant": stored.terms.tenant, "plan": stored.terms.plan });
     audit::note(connection, &deciding.actor, action, &object(id), detail).await?;

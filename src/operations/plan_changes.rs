@@ -1,5 +1,5 @@
-//! Changes of plan: quotas follow them in the open period and in a next one that is open already, as the plan says.
-//! What a plan includes more is granted; what it includes less is voided as far as it is available.
+//! Changes of plan: quotas follow them in the open period, as the plan says. What a plan includes more is granted; what
+//! it includes less is voided as far as it is available. A next period that is open already follows policy anyway.
 
 use std::sync::Arc;
 
@@ -82,12 +82,16 @@ impl PlanChanges {
     /// Carries out one change. Each step is noted before it is done and is safe to repeat, so that a run may end
     /// anywhere. Returns whether all of it is done.
     async fn carry_out(&self, change: &PlanChange) -> Answer<bool> {
+        let followed = self.memory.follow_policy(Some(&change.tenant)).await?;
         let stored = self.core.ledger.read_tenant_definition(&change.tenant).await?;
         let plan = stored.as_ref().map(|stored| &stored.definition["plan"]);
         let holds = plan.is_some_and(|plan| *plan == change.plan.as_str());
         let entry = self.core.policy.find_tenant(&change.tenant).await?;
         let mut is_done = true;
         if let Some(entry) = &entry {
+            for (_, meter) in &followed {
+                self.memory.send_capacity(entry, meter, 0).await?;
+            }
             for begun in self.core.ledger.quota_changes_under_way(&change.tenant).await? {
                 is_done &= self.finish(entry, &begun).await?;
             }
@@ -105,21 +109,15 @@ impl PlanChanges {
         Ok(is_done)
     }
 
-    /// Fits the period in which the plan has changed, and the next one.
+    /// Fits the period in which the plan has changed.
     async fn fit_quotas(&self, entry: &TenantEntry, change: &PlanChange) -> Answer<bool> {
-        let open = entry.calendars.windows(change.changed_at_ms).period;
+        let moves = Moves::of_open_period(change.plan_from);
+        // Computed apart: the entry keeps the current windows.
+        let windows = entry.calendars.windows(change.changed_at_ms);
         let mut is_done = true;
-        for (at_ms, moves) in [
-            (change.changed_at_ms, Moves::of_open_period(change.plan_from)),
-            // What begins later has what the plan includes, whatever it was opened with.
-            (open.end_ms, Moves::BOTH),
-        ] {
-            // Computed apart: the entry keeps the current windows.
-            let windows = entry.calendars.windows(at_ms);
-            for quota in entry.policy.overview(&[], at_ms, &windows).counters {
-                if let Some(window) = quota.window().filter(|_| quota.is_quota()) {
-                    is_done &= self.fit_quota(entry, &quota, (window, moves), change).await?;
-                }
+        for quota in entry.policy.overview(&[], change.changed_at_ms, &windows).counters {
+            if let Some(window) = quota.window().filter(|_| quota.is_quota()) {
+                is_done &= self.fit_quota(entry, &quota, (window, moves), change).await?;
             }
         }
         Ok(is_done)

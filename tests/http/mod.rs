@@ -50,6 +50,7 @@ mod metrics;
 mod mixed_reservations;
 mod money_adjustments;
 mod movements;
+mod next_periods;
 mod periods;
 mod plan_changes;
 mod policy_changes;

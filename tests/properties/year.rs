@@ -32,9 +32,21 @@ const CALENDARS: [(&str, u8); 5] = [
 ];
 /// A plan that holds at once and includes least.
 const LOWERED: &str = "small";
-const ENTRIES: &str = "SELECT count(*), tenant, meter, period_start AT TIME ZONE 'UTC' AS period, credit, debit, \
-    amount::float8 AS amount, class, carried, late, excess, happened_at AT TIME ZONE 'UTC' AS at FROM entries \
-    GROUP BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
+/// On every so many-th day plans include something else.
+const PLANS_CHANGE_EVERY: i64 = 5;
+/// What a period opens with is summed up: where policy changes before it begins, more is granted or some is taken back.
+const ENTRIES: &str = "WITH e AS (\
+        SELECT tenant, meter, period_start AT TIME ZONE 'UTC' AS period, credit, debit, amount, class, carried, late, excess, \
+            happened_at AT TIME ZONE 'UTC' AS at, \
+            class = 'grant' AND happened_at = period_start AND 'granted' IN (credit, debit) AS opens \
+        FROM entries) \
+    SELECT count(*), tenant, meter, period, credit, debit, amount::float8 AS amount, class, carried, late, excess, at \
+    FROM e WHERE NOT opens GROUP BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 \
+    UNION ALL \
+    SELECT 1, tenant, meter, period, 'granted', 'available', \
+        sum(CASE credit WHEN 'granted' THEN amount ELSE -amount END)::float8, class, carried, late, excess, at \
+    FROM e WHERE opens GROUP BY tenant, meter, period, class, carried, late, excess, at \
+    ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
 const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS period, g.created_at AT TIME ZONE 'UTC' AS made, \
     c.amount::float8 AS amount, c.rolled::float8 AS rolled FROM continued_grants c JOIN grants g ON g.id = c.grant_id ORDER BY 1, 2, 3";
 const STATEMENTS: &str = "SELECT tenant, number, document FROM statements ORDER BY 1, 2";
@@ -263,17 +275,35 @@ impl Run {
                 self.grants.insert(of, made.text("/id").to_owned());
             }
         }
-        // A change within a day before a period begins reaches that one only where it is not open yet.
-        if let Some(plan) = day.plan {
-            let quota = app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
-            let end: Timestamp = quota.text("/period/end").parse().unwrap();
-            if end.duration_since(noon(self.first, number)).as_hours() > 48 {
+    }
+
+    /// In the evening, hours after the jobs, tenants are put on other plans, and now and then plans include something
+    /// else.
+    async fn changes(&self, number: i64, days: &[Day]) {
+        let changes_plans = number % PLANS_CHANGE_EVERY == PLANS_CHANGE_EVERY - 1;
+        if !changes_plans && days.iter().all(|day| day.plan.is_none()) {
+            return;
+        }
+        let evening = noon(self.first, number).checked_add(6.hours()).unwrap();
+        self.app.move_clock(&evening.to_string()).await;
+        for (of, day) in days.iter().enumerate() {
+            let name = tenant(of);
+            if day.plan.is_some() || changes_plans {
+                // Opens the period: what is not open is opened with what policy says then.
+                self.app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
+            }
+            if let Some(plan) = day.plan {
                 let mut tenant = json!({ "plan": plan });
                 if plan == LOWERED {
                     tenant["plan_from"] = "now".into();
                 }
-                app.define(&format!("tenants/{name}"), tenant).await;
+                self.app.define(&format!("tenants/{name}"), tenant).await;
             }
+        }
+        if changes_plans {
+            let more = number / PLANS_CHANGE_EVERY % 3 * 20;
+            self.app.define("plans/plan", plan(&(100 + more).to_string(), "0.02")).await;
+            self.app.define("plans/large", plan(&(300 - more).to_string(), "0.015")).await;
         }
     }
 
@@ -322,6 +352,7 @@ async fn undisturbed(size: &Size, first: Date, year: &Year) -> [Vec<String>; 3] 
     for (number, days) in (0..).zip(year) {
         run.calls(number, days).await;
         run.jobs().await;
+        run.changes(number, days).await;
     }
     run.books(size.days).await
 }
@@ -333,15 +364,15 @@ async fn disturbed(size: &Size, first: Date, year: &Year, seed: u64) -> [Vec<Str
     let mut run = Run::start(size, first).await;
     for (number, days) in (0..).zip(year) {
         run.calls(number, days).await;
-        if size.downtime().contains(&number) {
-            continue;
+        if !size.downtime().contains(&number) {
+            match random.random_range(0..20) {
+                0..4 => run.jobs().await,
+                4..12 => run.broken_jobs(random).await,
+                12 => run.app.restart().await,
+                _ => {}
+            }
         }
-        match random.random_range(0..20) {
-            0..4 => run.jobs().await,
-            4..12 => run.broken_jobs(random).await,
-            12 => run.app.restart().await,
-            _ => {}
-        }
+        run.changes(number, days).await;
     }
     run.books(size.days).await
 }

@@ -12,6 +12,12 @@ pub fn grant(period: Window, amount: Amount) -> Vec<Movement> {
     list([change(period, Granted, Available, amount)])
 }
 
+/// A period was opened with more than it includes as it begins: the rest is taken back, as if it had never been
+/// granted.
+pub fn take_back(period: Window, amount: Amount) -> Vec<Movement> {
+    list([change(period, Available, Granted, amount)])
+}
+
 /// A grant expires: its unburnt part lapses. Holds protect nothing.
 pub fn expire(period: Window, unburnt: Amount) -> Vec<Movement> {
     list([change(period, Available, Lapsed, unburnt)])

@@ -1,5 +1,5 @@
 use super::close::{carry_holds, go_on, repay_overage, return_carried, settle, settle_overage};
-use super::grants::{change_included, expire, grant, void};
+use super::grants::{change_included, expire, grant, take_back, void};
 use super::*;
 use crate::domain::money::Currency;
 use crate::domain::rollover::RolloverTerms;
@@ -70,6 +70,12 @@ fn money_moves_between_its_accounts_and_the_other_way_where_it_is_owed_back() {
 fn an_opened_period_a_grant_and_a_refill_are_available() {
     assert_eq!(grants(&grant(P, of(90))), ["P granted > available 90"]);
     assert_eq!(grants(&grant(P, of(0))), NONE);
+}
+
+#[test]
+fn what_a_period_was_opened_with_beyond_what_it_includes_is_taken_back() {
+    assert_eq!(grants(&take_back(P, of(40))), ["P available > granted 40"]);
+    assert_eq!(grants(&take_back(P, of(0))), NONE);
 }
 
 #[test]

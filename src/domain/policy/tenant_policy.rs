@@ -8,14 +8,14 @@ use super::counter::{CounterKey, CounterName, LimitSignature, Resets};
 use super::resolve::{COUNTERS_MAX, Level, Resolved, TooManyCounters};
 use super::snapshot::Policy;
 use crate::domain::algorithms::{Parameters, calendar};
-use crate::domain::amount::{Amount, Decimals};
+use crate::domain::amount::Decimals;
 use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
 use crate::domain::instant::Instant;
 use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::load::LoadLevel;
 use crate::domain::period::Windows;
-use crate::domain::plan::{MEASURED, PeriodTerms, PlanDefinition, QuotaMode};
+use crate::domain::plan::{PeriodTerms, PlanDefinition, QuotaMode};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
 /// A tenant under one version of the policy.
@@ -401,17 +401,7 @@ impl<'a> Sources<'a> {
             let decimals = self.decimals(&quota.meter);
             let shape = LimitSignature::of_quota(&quota.meter);
             let identity = CounterIdentity::new(&key, shape, 0, &self.policy.generations, resets);
-            let units = |amount: Option<Amount>| amount.unwrap_or_default().floor_units(decimals);
-            let terms = PeriodTerms {
-                included: quota.included.floor_units(decimals),
-                max_rollover: units(quota.max_rollover),
-                min_rollover: units(quota.min_rollover),
-                rollover_periods: quota.rollover_periods.unwrap_or(1),
-                reroll: quota.reroll,
-                overdraft: if quota.mode == QuotaMode::Soft { MEASURED } else { units(quota.overdraft) },
-                preserve_overage: quota.preserve_overage,
-                thresholds: quota.thresholds(),
-            };
+            let terms = quota.terms(decimals);
             (quota.meter.clone(), QuotaRule { mode: quota.mode, terms, decimals, identity })
         });
         quotas.collect()

@@ -1,8 +1,6 @@
 -- The periods that begin at these instants, are open in the books and are not closed, and what they open with: what the
--- plan includes, and what they get of recurring grants. A change of plan that was asked for before a period began
--- counts as if the period had been opened after it, booked or not.
-SELECT q.tenant, q.meter, q.period_start, q.period_end,
-    q.included + coalesce(r.amount, 0) + coalesce(l.amount, 0) AS included
+-- plan includes, and what they get of recurring grants.
+SELECT q.tenant, q.meter, q.period_start, q.period_end, q.included + coalesce(r.amount, 0) AS included
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
 JOIN quota_periods q USING (tenant, meter, period_start)
 LEFT JOIN period_closures c USING (tenant, meter, period_start)
@@ -10,8 +8,4 @@ LEFT JOIN LATERAL (
     SELECT sum(g.amount) AS amount FROM grants g
     WHERE g.tenant = q.tenant AND g.meter = q.meter AND g.effective_at = q.period_start AND g.repeats IS NOT NULL
 ) r ON true
-LEFT JOIN LATERAL (
-    SELECT sum(coalesce(l.changed, l.amount)) AS amount FROM quota_changes l
-    WHERE l.tenant = q.tenant AND l.meter = q.meter AND l.period_start = q.period_start AND l.asked_at < q.period_start
-) l ON true
 WHERE c.tenant IS NULL

@@ -1,16 +1,27 @@
--- A closed period is not opened any more.
-INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, notices_percent,
-    preserve_overage, min_rollover, rollover_periods, reroll, version)
-SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover, w.overdraft, w.notices_percent::smallint[],
-    w.preserve_overage, w.min_rollover, w.rollover_periods, w.reroll,
-    greatest(extract(epoch FROM w.period_start)::bigint, 1)
-FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[], $9::text[],
-    $10::boolean[], $11::numeric[], $12::smallint[], $13::boolean[])
-    AS w(tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, notices_percent, preserve_overage, min_rollover, rollover_periods,
-        reroll)
-LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start
-LEFT JOIN period_closures k ON k.tenant = w.tenant AND k.meter = w.meter AND k.period_start = w.period_start
-WHERE k.tenant IS NULL
-ORDER BY w.tenant, w.meter
-ON CONFLICT DO NOTHING
-RETURNING tenant, meter, period_end
+-- A closed period is not opened any more. One that was open before and withdrawn goes on with the steps of its opening.
+WITH wanted AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[], $9::text[],
+        $10::boolean[], $11::numeric[], $12::smallint[], $13::boolean[], $14::boolean[], $15::uuid[])
+        AS w(tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, notices_percent, preserve_overage, min_rollover,
+            rollover_periods, reroll, is_ahead, operation_id)
+), opened AS (
+    INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, notices_percent,
+        preserve_overage, min_rollover, rollover_periods, reroll, version, followed_version)
+    SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover, w.overdraft,
+        w.notices_percent::smallint[], w.preserve_overage, w.min_rollover, w.rollover_periods, w.reroll,
+        greatest(extract(epoch FROM w.period_start)::bigint, 1), CASE WHEN w.is_ahead THEN 0 END
+    FROM wanted w
+    LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start
+    LEFT JOIN period_closures k ON k.tenant = w.tenant AND k.meter = w.meter AND k.period_start = w.period_start
+    WHERE k.tenant IS NULL
+    ORDER BY w.tenant, w.meter
+    ON CONFLICT DO NOTHING
+    RETURNING tenant, meter, period_start, period_end
+)
+SELECT o.tenant, o.meter, o.period_end, 1 + coalesce((
+        SELECT max(e.step) FROM entries e
+        WHERE e.tenant = o.tenant AND e.happened_at = o.period_start AND e.operation_id = w.operation_id
+    ), 0) AS step
+FROM opened o
+JOIN wanted w USING (tenant, meter, period_start)
+ORDER BY o.tenant, o.meter

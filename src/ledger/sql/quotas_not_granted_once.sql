@@ -10,8 +10,8 @@ FROM (
     GROUP BY 1, 2, 3
 ) q
 FULL JOIN (
-    SELECT tenant, meter, period_start, sum(amount) AS granted FROM entries
-    WHERE tenant = ANY($1) AND class = 'grant' AND credit = 'granted'
+    SELECT tenant, meter, period_start, sum(CASE credit WHEN 'granted' THEN amount ELSE -amount END) AS granted FROM entries
+    WHERE tenant = ANY($1) AND class = 'grant' AND 'granted' IN (credit, debit)
     GROUP BY 1, 2, 3
 ) g USING (tenant, meter, period_start)
 WHERE coalesce(due, 0) <> coalesce(granted, 0)

@@ -3,6 +3,7 @@
 mod anchors;
 mod capacities;
 mod ended_grants;
+mod followed_periods;
 mod forgotten;
 mod key_filters;
 mod losses;

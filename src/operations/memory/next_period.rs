@@ -24,12 +24,23 @@ pub struct NextPeriods {
     pub opened: u64,
     /// Capacities that the gate has now.
     pub delivered: u64,
+    /// Quotas whose periods were open and are as policy has it by now.
+    pub followed: u64,
 }
 
 impl Memory {
     /// Opens the period after each open one that ends within a day, and delivers it to the gate. A cold tenant gets
-    /// both periods when it is restored.
+    /// both periods when it is restored. Those that are open already follow policy.
     pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
+        let mut done = self.open_ahead().await?;
+        done.followed = u64::try_from(self.follow_policy(None).await?.len()).unwrap_or(u64::MAX);
+        if done.followed > 0 {
+            self.send_untold_capacities().await?;
+        }
+        Ok(done)
+    }
+
+    async fn open_ahead(&self) -> Answer<NextPeriods> {
         let now_ms = self.core.clock.now_ms();
         let (mut done, mut after) = (NextPeriods::default(), None);
         loop {
@@ -62,7 +73,7 @@ impl Memory {
     }
 
     /// Skips a period that cannot be delivered, so that the others go on; fails only when a server is away.
-    async fn unless_away(&self, item: &str, error: OperationError) -> Answer<()> {
+    pub(super) async fn unless_away(&self, item: &str, error: OperationError) -> Answer<()> {
         if error.is_server_away() {
             return Err(error);
         }

@@ -84,6 +84,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "open_next_periods",
             "periods_to_advance",
             "advance_grants",
+            "follow_policy",
             "periods_to_close",
             "close_periods",
             "begin_billing",
