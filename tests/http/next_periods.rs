@@ -103,11 +103,7 @@ async fn into_april(app: &TestApp, by: By, next: &Value, runs: Runs) {
 async fn all_jobs(app: &TestApp) {
     app.move_clock("2026-04-01T02:00:00Z").await;
     app.drained().await;
-    let operations = &app.app().operations;
-    operations.grants.follow().await.unwrap();
-    operations.plan_changes.follow().await.unwrap();
-    open_ahead(app).await;
-    operations.periods.close(Default::default(), GRACE).await.unwrap();
+    all_jobs_now(app).await;
 }
 
 fn soft(included: &str) -> Value {
@@ -227,8 +223,7 @@ async fn what_changes_after_a_period_has_begun_is_for_the_next_one_however_late_
     open_ahead(&app).await;
     app.move_clock("2026-03-31T23:59:59Z").await;
     match by {
-        // As a call does that breaks off then.
-        By::Tenant => put_alone(&app, "tenants", "acme", json!({ "plan": "next" })).await,
+        By::Tenant => put_alone(&app, "next").await,
         _ => change(&app, by, &json!([hard("80")])).await,
     }
     app.move_clock("2026-04-01T00:00:00Z").await;
@@ -244,13 +239,12 @@ async fn what_changes_after_a_period_has_begun_is_for_the_next_one_however_late_
     app.finish().await;
 }
 
-/// Changes one object of policy, and nothing follows.
-async fn put_alone(app: &TestApp, kind: &str, id: &str, body: Value) {
-    use tollgate::domain::policy::diff::DefinitionKind;
-    let kind = if kind == "tenants" { DefinitionKind::Tenant } else { DefinitionKind::Plan };
+/// Puts `acme` on another plan as a call does that breaks off then: nothing follows.
+async fn put_alone(app: &TestApp, plan: &str) {
+    let kind = tollgate::domain::policy::diff::DefinitionKind::Tenant;
     let nothing = tollgate::operations::requests::Precondition::Nothing;
-    let body = body.to_string();
-    app.app().operations.policy.put_policy(kind, id, body.as_bytes(), nothing, "me").await.unwrap();
+    let body = json!({ "plan": plan }).to_string();
+    app.app().operations.policy.put_policy(kind, "acme", body.as_bytes(), nothing, "me").await.unwrap();
 }
 
 async fn all_jobs_now(app: &TestApp) {
@@ -268,7 +262,7 @@ async fn a_lower_plan_that_is_undone_before_a_period_begins_takes_nothing_of_wha
     app.use_pages("much", "70").await.expect(201);
     open_ahead(&app).await;
     for plan in ["next", "plan"] {
-        put_alone(&app, "tenants", "acme", json!({ "plan": plan, "plan_from": "now" })).await;
+        app.define("tenants/acme", json!({ "plan": plan, "plan_from": "next_period" })).await;
     }
     app.move_clock("2026-04-01T00:00:00Z").await;
     all_jobs(&app).await;
