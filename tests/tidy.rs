@@ -74,6 +74,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "policy_store",
     "progress",
     "load_level",
+    "unadjusted",
     "core",
     "boundaries",
     "decisions",

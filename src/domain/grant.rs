@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for Priority {
     }
 }
 
-/// The end (unix ms) of a grant that has none: the last day of the last year that can be written. It is after any other.
+/// The end (unix ms) of a grant that has none: the last day of the last year that can be written, after any other end.
 pub const NO_END_MS: i64 = 253_402_214_400_000;
 
 /// When a grant ends (unix ms) that is kept with this end; none where it has none.

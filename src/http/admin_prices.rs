@@ -12,8 +12,8 @@ use crate::operations::requests::{PriceOwner, PricesRequest};
 
 /// List prices in all their versions: those of plans, then those that tenants have of their own.
 ///
-/// Of one owner they are sorted by meter, id and currency, the newest version first. They are changed with their plan or
-/// tenant.
+/// Of one owner they are sorted by meter, id and currency, the newest version first. They are changed with their plan
+/// or tenant.
 #[utoipa::path(
     tag = "admin",
     params(

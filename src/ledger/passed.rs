@@ -15,8 +15,8 @@ use super::schema::cursors as rows;
 use super::{LedgerError, instant, number};
 use crate::domain::ids::Partition;
 
-/// Locks the partition's cursor, so that nothing of it is booked before this transaction ends, and lets no call of it be
-/// parked; waits for those that are being parked. Returns the cursor, as [`cursors::lock`] does.
+/// Locks the partition's cursor, so that nothing of it is booked before this transaction ends, and lets no call of it
+/// be parked; waits for those that are being parked. Returns the cursor, as [`cursors::lock`] does.
 pub(crate) async fn lock_to_close(
     connection: &mut AsyncPgConnection,
     partition: Partition,

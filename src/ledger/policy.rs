@@ -326,8 +326,8 @@ impl Ledger {
         .await
     }
 
-    /// Definitions of tenants that have prices of their own, of this meter if one is named, by id, at most `limit`, after
-    /// `after`.
+    /// Definitions of tenants that have prices of their own, of this meter if one is named, by id, at most `limit`,
+    /// after `after`.
     pub async fn tenants_with_prices(
         &self,
         after: Option<&str>,

@@ -2,21 +2,18 @@
 
 mod adjustment;
 mod estimate;
+mod quota;
 mod refusal;
 mod statement;
 mod upgrade;
 mod webhook;
 
-use std::collections::BTreeMap;
-
-use rust_decimal::Decimal;
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::estimate::Estimate;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
-use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
@@ -31,6 +28,7 @@ pub use crate::ledger::{
 pub use crate::operations::limit_status::LimitStatus;
 pub use adjustment::AdjustmentDetails;
 pub use estimate::ListedEstimate;
+pub use quota::{QuotaParts, QuotaStatus};
 pub use refusal::{Cause, Refusal, RefusalCode, RefusedLimit};
 pub use statement::{IssuedAs, StatementDetails, StatementLine};
 pub use upgrade::UpgradeDetails;
@@ -202,43 +200,6 @@ pub struct Checked {
     pub refused_by: Vec<RefusedLimit>,
     /// Why it is refused; none where it is allowed, or only because of another that was asked together with it.
     pub code: Option<RefusalCode>,
-}
-
-/// The quota that a tenant has left.
-#[derive(Debug, Clone)]
-pub struct QuotaStatus {
-    /// Its tenant.
-    pub tenant: TenantId,
-    /// The current billing period.
-    pub period: Window,
-    /// The tenant's zone.
-    pub zone: String,
-    /// Which engine the figures are from.
-    pub source: Ack,
-    /// When they were read (unix ms).
-    pub as_of_ms: i64,
-    /// Its quotas and limits, and the limits of the subject asked for.
-    pub limits: Vec<LimitStatus>,
-    /// Parts of the quotas' capacities that the ledger tells apart, by meter.
-    pub parts: BTreeMap<MeterId, QuotaParts>,
-    /// What is left of the grants that count now, by meter; none where the ledger does not answer. A meter that is
-    /// missing has too many of them.
-    pub grants: Option<BTreeMap<MeterId, Vec<GrantLeft>>>,
-}
-
-/// What a quota's capacity has beside what was granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct QuotaParts {
-    /// What is from the period before.
-    pub rolled_in: Units,
-    /// How far below zero it may go.
-    pub overdraft: Units,
-    /// What is held of holds that the period before has left open.
-    pub carried: Units,
-    /// What was consumed of it that the gate does not count: facts that came after their period was closed.
-    pub consumed_beside_gate: Units,
-    /// What finance corrects of closed periods and is booked in this one, below zero where less was used.
-    pub adjusted: Decimal,
 }
 
 /// A page of a list, newest first.

@@ -37,7 +37,8 @@ async fn close(app: &TestApp) -> Closed {
 /// Waits until the gate has the parked call and its event is booked.
 async fn delivered(app: &TestApp) {
     wait_for("the parked call is delivered", PATIENCE, async || {
-        app.get("/v1/tenants/acme/quota").await;
+        app.app().operations.outage.look_for_parked().await.ok()?;
+        app.app().operations.outage.redeliver_parked().await;
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;

@@ -1,6 +1,6 @@
--- What was consumed of a quota in a period since a grant of it ended there the last time, without what other adjustments
--- are about to take back; none where none has. An end that is still to be cut waits for these adjustments. What was
--- consumed of carried holds is left out: whether it burns anything here, the close of the period before says.
+-- What was consumed of a quota in a period since a grant of it ended there the last time, without what other
+-- adjustments are about to take back; none where none has. An end that is still to be cut waits for these adjustments.
+-- What was consumed of carried holds is left out: whether it burns anything here, the close of the period before says.
 SELECT (
     min(b.consumed - b.adjusted - b.consumed_of_carried - (e.consumed - e.consumed_of_carried)) + coalesce((
         SELECT sum(amount) FROM adjustments
