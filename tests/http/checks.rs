@@ -139,9 +139,8 @@ async fn a_fault_of_a_check_is_named_by_what_was_sent() {
     ] {
         assert_eq!(app.post(CHECK, body.clone()).await.expect(422).pointers(), [pointer], "{body}");
     }
-    app.define("cost_defaults/default", json!({ "meter": "call", "other": "1" })).await;
-    let slots = json!({ "id": "slots", "meter": "call", "algorithm": "concurrency", "capacity": "5" });
-    app.define("plans/plan", json!({ "limits": [slots] })).await;
+    app.define("meters/gone", json!({ "unit": "call", "booked": false, "archived": true })).await;
+    app.define("cost_defaults/default", json!({ "meter": "gone", "other": "1" })).await;
     let by_method = json!({ "tenant": "acme", "method": "GET" });
     assert_eq!(app.post(CHECK, by_method).await.expect(422).pointers(), ["/method"]);
     app.finish().await;

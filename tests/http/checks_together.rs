@@ -45,14 +45,15 @@ async fn checks_that_their_sum_refuses_name_the_limit_and_the_wait() {
 #[tokio::test]
 async fn a_check_that_cannot_be_understood_stops_all_of_them_and_is_the_one_named() {
     let app = started(json!([minute("100")])).await;
-    app.define("meters/slotted", json!({ "unit": "call", "booked": false })).await;
-    app.define("operations/slot", json!({ "costs": [{ "meter": "slotted", "base": "1" }] })).await;
-    let slots = json!({ "id": "slots", "meter": "slotted", "algorithm": "concurrency", "capacity": "5" });
-    app.define("plans/plan", json!({ "limits": [minute("100"), slots] })).await;
+    app.define("meters/limited", json!({ "unit": "call", "booked": false })).await;
+    app.define("operations/limited", json!({ "costs": [{ "meter": "limited", "base": "1" }] })).await;
+    let too_many = (0..33).map(|number| minute("9").with("id", format!("{number}")).with("meter", "limited"));
+    let limits = [minute("100")].into_iter().chain(too_many).collect::<Value>();
+    app.define("plans/plan", json!({ "limits": limits })).await;
     let mut checks = vec![of("read"); 16];
-    checks.push(of("slot"));
+    checks.push(of("limited"));
     let refused = app.post(CHECK, json!({ "checks": checks })).await.expect(422);
-    assert_eq!(refused.pointers(), ["/checks/16/operation"]);
+    assert_eq!(refused.pointers(), ["/checks/16/subjects"]);
     assert_eq!(used(&app).await, "0");
     app.finish().await;
 }
