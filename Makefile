@@ -47,8 +47,8 @@ storm: setup ## Kill, empty, freeze and swap the servers under load, at full siz
 outage: setup ## Stop, freeze and slow Redis under half of the peak, and print how each policy answers (OUTAGE="10")
 	TOLLGATE_OUTAGE_SECONDS=$(OUTAGE) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::failure_policies
 
-behaviour: setup ## Hold the whole service against its model through random calls and kills (CASES="200")
-	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service
+behaviour: setup ## Hold the gate and the whole service against their models through random calls and kills (CASES="200")
+	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service properties::gate
 
 carts: ## Count a million random bills a second way (CARTS="1000000")
 	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating

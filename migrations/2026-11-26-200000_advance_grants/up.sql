@@ -22,7 +22,7 @@ LEFT JOIN LATERAL (
 ) a ON true;
 
 -- Periods that are not closed, and from which grants go on to one that is open, of which the gate has no advance there.
--- What an earlier close may still bring is not known.
+-- What an earlier close may still bring, or calls that wait for the gate may use, is not known, and may stay so for long.
 CREATE VIEW periods_to_advance AS
 SELECT b.tenant, b.meter, b.period_start, b.period_end
 FROM balances b
@@ -45,9 +45,11 @@ CROSS JOIN LATERAL (
         ) before
         LEFT JOIN period_closures k USING (tenant, meter, period_start)
         WHERE k.tenant IS NULL
+    ) AND NOT EXISTS (
+        SELECT FROM parked p WHERE p.tenant = b.tenant AND p.state = 'waiting' AND p.taken_at < b.period_end
     ) AS lacks_advance
 ) l
-WHERE c.tenant IS NULL AND l.lacks_advance;
+WHERE c.tenant IS NULL AND b.reserved >= 0 AND l.lacks_advance;
 
 DO $$
 BEGIN

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use diesel::prelude::*;
+use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -14,6 +15,7 @@ use super::burnables::{self, BookedGrant};
 use super::closures::{self, ClosingPeriod, Ended, EndedPeriod};
 use super::quotas::PeriodKey;
 use super::rollovers::{self, Candidate};
+use super::schema::grant_advances;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, cursors, instant, number};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
@@ -143,4 +145,19 @@ pub(super) async fn end(
     quotas.sort_unstable();
     quotas.dedup();
     capacities::raise_all_versions(connection, &quotas, now_ms).await
+}
+
+/// Ends the advance of a grant that has ended before its period did.
+pub(super) async fn end_of(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    meter: &MeterId,
+    id: GrantId,
+) -> Result<(), LedgerError> {
+    let advance = grant_advances::table
+        .filter(grant_advances::tenant.eq(tenant))
+        .filter(grant_advances::meter.eq(meter))
+        .filter(grant_advances::grant_id.eq(id.uuid()));
+    diesel::delete(advance).execute(connection).await?;
+    Ok(())
 }

@@ -14,8 +14,8 @@ use super::grant_sales::{self, BurntGrant, PriceLeft};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number, open_periods,
-    quota_changes, recurring, rolled_amounts,
+    BEGIN_BOOKING, Ledger, LedgerError, advances, audit, burnables, capacities, instant, journal, number,
+    open_periods, quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, burn};
@@ -411,6 +411,7 @@ async fn settle(
         .set(cuts::is_settled.eq(true))
         .execute(connection)
         .await?;
+    advances::end_of(connection, tenant, &stored.meter, id).await?;
     capacities::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
     Ok(true)
 }

@@ -27,6 +27,7 @@ use tollgate::gate::{
 use algorithms::{Row, all_rows, interval, light_rows, rows};
 use sequences::{Step, counters, mixed_counters, rules, some_in_shadow, steps};
 
+use super::sized;
 use crate::gate::server::Server;
 use crate::gate::world::*;
 use crate::support::model::{Answer, Counter, Mode, Model, Rule, Told};
@@ -296,7 +297,7 @@ fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
     for Row { name, turning, .. } in all_rows() {
-        let cases = if turning.window().is_some() { CASES } else { CASES / 2 };
+        let cases = sized(if turning.window().is_some() { CASES } else { CASES / 2 });
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         let sequence = (rules(), counters(turning), steps());
         let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
@@ -317,7 +318,7 @@ const SHADOW_CASES: u32 = 40;
 fn the_gate_behaves_like_its_model_under_up_to_sixteen_limits_of_all_algorithms() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    let config = Config { cases: MIXED_CASES, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: sized(MIXED_CASES), failure_persistence: None, ..Config::default() };
     let sequence = (rules(), some_in_shadow(mixed_counters()), steps());
     let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
         runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
@@ -331,7 +332,7 @@ fn the_gate_behaves_like_its_model_with_limits_in_shadow() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
     for Row { name, turning, .. } in all_rows() {
-        let config = Config { cases: SHADOW_CASES, failure_persistence: None, ..Config::default() };
+        let config = Config { cases: sized(SHADOW_CASES), failure_persistence: None, ..Config::default() };
         let sequence = (rules(), some_in_shadow(counters(turning)), steps());
         let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
             runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
@@ -349,7 +350,7 @@ fn light_reservations_behave_like_the_model_through_any_sequence_of_calls() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
     for Row { name, turning, .. } in light_rows() {
-        let config = Config { cases: LIGHT_CASES, failure_persistence: None, ..Config::default() };
+        let config = Config { cases: sized(LIGHT_CASES), failure_persistence: None, ..Config::default() };
         let sequence = (rules(), some_in_shadow(counters(turning)), steps());
         let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
             runtime.block_on(behave_alike_light(Arc::clone(&server), rules, counters, steps));
@@ -363,7 +364,7 @@ fn light_reservations_behave_like_the_model_through_any_sequence_of_calls() {
 fn booked_reservations_with_light_counters_behave_like_the_model_through_any_sequence_of_calls() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    let config = Config { cases: MIXED_CASES, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: sized(MIXED_CASES), failure_persistence: None, ..Config::default() };
     let sequence = (rules(), some_in_shadow(mixed_counters()), steps());
     let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
         runtime.block_on(behave_alike_mixed(Arc::clone(&server), rules, counters, steps));

@@ -21,7 +21,7 @@ CROSS JOIN LATERAL (
     WHERE n.tenant = w.tenant AND n.meter = w.meter AND n.period_start = w.period_start
     UNION ALL
     SELECT v.grant_id, v.amount FROM grant_advances v
-    WHERE v.tenant = w.tenant AND v.meter = w.meter AND v.period_start = w.period_start
+    WHERE v.tenant = w.tenant AND v.meter = w.meter AND v.period_start = w.period_start AND v.amount > 0
 ) c
 JOIN grants g ON g.tenant = w.tenant AND g.id = c.grant_id
 WHERE g.settled_at IS NULL AND coalesce(g.voided_at, g.expires_at) < w.period_end

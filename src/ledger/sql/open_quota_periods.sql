@@ -1,4 +1,6 @@
--- A closed period is not opened any more. One that was open before and withdrawn goes on with the steps of its opening.
+-- A closed period is not opened any more. One that was open before and withdrawn goes on with the steps of its opening,
+-- and with a version above that of the period before. One that begins as an approved request brings another plan
+-- follows policy too: the request may not be applied yet.
 WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[], $9::text[],
         $10::boolean[], $11::numeric[], $12::smallint[], $13::boolean[], $14::boolean[], $15::uuid[])
@@ -9,10 +11,21 @@ WITH wanted AS (
         preserve_overage, min_rollover, rollover_periods, reroll, version, followed_version)
     SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover, w.overdraft,
         w.notices_percent::smallint[], w.preserve_overage, w.min_rollover, w.rollover_periods, w.reroll,
-        greatest(extract(epoch FROM w.period_start)::bigint, 1), CASE WHEN w.is_ahead THEN 0 END
+        greatest(extract(epoch FROM w.period_start)::bigint, 1, b.version + 1),
+        CASE WHEN w.is_ahead OR EXISTS (
+            SELECT FROM upgrade_requests u
+            WHERE u.tenant = w.tenant AND u.effective_at <= w.period_start
+                AND (u.applied_at IS NULL OR u.applied_at >= w.period_start)
+        ) THEN 0 END
     FROM wanted w
     LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start
     LEFT JOIN period_closures k ON k.tenant = w.tenant AND k.meter = w.meter AND k.period_start = w.period_start
+    LEFT JOIN LATERAL (
+        SELECT q.version FROM quota_periods q
+        WHERE q.tenant = w.tenant AND q.meter = w.meter AND q.period_start < w.period_start
+        ORDER BY q.period_start DESC
+        LIMIT 1
+    ) b ON true
     WHERE k.tenant IS NULL
     ORDER BY w.tenant, w.meter
     ON CONFLICT DO NOTHING

@@ -46,5 +46,9 @@ LEFT JOIN LATERAL (
     ORDER BY h.version DESC
     LIMIT 1
 ) p ON true
-WHERE q.followed_version IS NOT NULL AND k.tenant IS NULL
+WHERE q.followed_version IS NOT NULL AND k.tenant IS NULL AND NOT EXISTS (
+    -- An instance of an earlier version has raised or lowered it.
+    SELECT FROM quota_changes c
+    WHERE c.tenant = q.tenant AND c.meter = q.meter AND c.period_start = q.period_start AND c.asked_at < q.period_start
+)
 ORDER BY q.tenant, q.meter, q.period_start

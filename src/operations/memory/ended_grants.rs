@@ -67,10 +67,33 @@ impl Memory {
         let (mut advanced, mut boundaries) = (0, Boundaries::new(&self.core));
         for (partition, ended) in by_partition {
             let Some(last_ms) = ended.iter().map(|one| one.period.end_ms).max() else { continue };
-            let Some(after) = boundaries.pass(partition, last_ms).await? else { continue };
-            for chunk in ended.chunks(ADVANCED_AT_ONCE) {
-                advanced += self.core.ledger.advance_grants(partition, chunk, after, now_ms).await?;
-            }
+            let done = self.advance_in(partition, &ended, last_ms, now_ms, &mut boundaries).await;
+            advanced += match done {
+                Err(error) if !error.is_server_away() => {
+                    self.core
+                        .damage
+                        .pass_over(Work::Capacity, &format!("partition {partition}"), &error)
+                        .await;
+                    0
+                }
+                done => done?,
+            };
+        }
+        Ok(advanced)
+    }
+
+    async fn advance_in(
+        &self,
+        partition: Partition,
+        ended: &[EndedPeriod],
+        last_ms: i64,
+        now_ms: i64,
+        boundaries: &mut Boundaries<'_>,
+    ) -> Answer<u64> {
+        let Some(after) = boundaries.pass(partition, last_ms).await? else { return Ok(0) };
+        let mut advanced = 0;
+        for chunk in ended.chunks(ADVANCED_AT_ONCE) {
+            advanced += self.core.ledger.advance_grants(partition, chunk, after, now_ms).await?;
         }
         Ok(advanced)
     }
