@@ -203,6 +203,40 @@ async fn a_quota_that_comes_back_before_a_period_begins_opens_it_again_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_period_follows_grants_and_voids_also_after_the_next_one_is_gone() {
+    let app = on(&hard("50"), &json!([])).await;
+    open_ahead(&app).await;
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    change(&app, By::Request, &json!([])).await;
+    open_ahead(&app).await;
+    assert_eq!(rows(&app.database, TERMS).await, [""; 0], "April is open no more");
+    let gift = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "promotional", "expires_at": "2026-04-01T00:00:00Z"
+    });
+    let id = app.post_keyed("/v1/admin/grants", "gift", gift).await.expect(201).text("/id").to_owned();
+    app.use_pages("all and some", "35").await.expect(201);
+    app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await.expect(200);
+    app.drained().await;
+    app.use_pages("beyond", "1").await.is_problem(429, "quota_exceeded");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_period_that_opens_before_an_approved_request_is_applied_still_follows_it() {
+    let app = on(&hard("50"), &json!([])).await;
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    change(&app, By::Request, &json!([])).await;
+    app.move_clock("2026-04-01T00:00:10Z").await;
+    app.use_pages("april", "30").await.expect(201);
+    assert_eq!(rows(&app.database, TERMS).await.len(), 1, "by the plan that the tenant still has");
+    app.app().operations.upgrades.follow().await.unwrap();
+    all_jobs(&app).await;
+    assert_eq!(rows(&app.database, TERMS).await, [""; 0]);
+    app.use_pages("more", "30").await.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_comes_back_after_a_period_has_begun_without_it_is_opened_at_its_first_use() {
     let app = on(&hard("50"), &json!([])).await;
     open_ahead(&app).await;
