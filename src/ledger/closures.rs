@@ -18,8 +18,8 @@ use super::held_parts::{CarriedLeft, HeldPart};
 use super::quotas::{PeriodKey, QuotaPeriod};
 use super::rollovers::{self, Candidate, Left};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, advances, carried_holds, continued_grants, instant, journal, number,
-    open_periods, passed,
+    BEGIN_BOOKING, Ledger, LedgerError, advances, carried_holds, continued_grants, cursors, instant, journal,
+    number, open_periods,
 };
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
@@ -242,7 +242,7 @@ impl Ledger {
         let periods = periods.to_vec();
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
-                let locked = passed::lock_to_close(connection, partition).await?;
+                let (locked, _) = cursors::lock(connection, &[partition]).await?;
                 if !locked.iter().all(|cursor| cursor.settles(closing.after)) {
                     let waiting = u64::try_from(periods.len()).unwrap_or(u64::MAX);
                     return Ok((Closed { waiting, ..Closed::default() }, Vec::new()));
@@ -296,7 +296,6 @@ async fn close(
     };
     let closures: Vec<Closure> = ready.into_iter().map(closed).collect();
     note(connection, &closures).await?;
-    passed::note(connection, partition, closures.iter().map(|one| one.closed_at_ms)).await?;
     let closed: Vec<_> = closures.iter().map(|one| (one.ended.key(), one.closed_at_ms)).collect();
     continued_grants::end_with(connection, &closed).await?;
     let ended: Vec<_> = closures.iter().map(|one| one.ended.clone()).collect();

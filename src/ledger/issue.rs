@@ -12,7 +12,7 @@ use futures::FutureExt;
 use self::books::{Books, Head};
 use super::billing::{self, DuePeriod};
 use super::schema::statements;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, charges, instant, journal, number, passed};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, charges, cursors, instant, journal, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::meter::MONEY_PREFIX;
@@ -74,7 +74,7 @@ impl Ledger {
         self.ensure_months_of(issued_at).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
-                let locked = passed::lock_to_close(connection, partition).await?;
+                let (locked, _) = cursors::lock(connection, &[partition]).await?;
                 if !issuing.dry_run && !locked.iter().all(|cursor| cursor.settles(issuing.after)) {
                     return Ok(Issued { waiting: count(due.len()), ..Issued::default() });
                 }
@@ -119,8 +119,6 @@ async fn issue(
     issued.statements = count(documents.len()) - issued.notes;
     if !is_dry_run {
         write(connection, partition, documents, books.heads).await?;
-        let closed_at = done.iter().map(|due| due.period.end_ms.saturating_add(grace_ms));
-        passed::note(connection, partition, closed_at).await?;
         billing::advance(connection, &done).await?;
     }
     Ok(issued)

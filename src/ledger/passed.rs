@@ -1,43 +1,35 @@
-//! Passed instants: as of when periods of a partition were closed last. A call that is parked after a close was taken
-//! then at the earliest, so that no gate time says otherwise than the books.
+//! Passed instants: as of when something of a partition was closed last. A call that is parked later was taken then at
+//! the earliest, so that no gate time says otherwise than the books.
 
 use std::collections::{BTreeSet, HashMap};
 
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{Array, SmallInt};
+use diesel::sql_types::{Array, SmallInt, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
-use super::cursors::{self, Cursor};
-use super::functions::greatest;
 use super::schema::cursors as rows;
-use super::{LedgerError, instant, number};
+use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::Partition;
 
-/// Locks the partition's cursor, so that nothing of it is booked before this transaction ends, and lets no call of it
-/// be parked; waits for those that are being parked. Returns the cursor, as [`cursors::lock`] does.
-pub(crate) async fn lock_to_close(
-    connection: &mut AsyncPgConnection,
-    partition: Partition,
-) -> Result<Vec<Cursor>, LedgerError> {
-    let (locked, _) = cursors::lock(connection, &[partition]).await?;
-    let hold = sql_query(include_str!("sql/hold_parking.sql"));
-    hold.bind::<SmallInt, _>(number::of_partition(partition)).execute(connection).await?;
-    Ok(locked)
-}
-
-/// Notes the last of these instants (unix ms), as of which periods of the partition are closed. It is locked to close.
-pub(crate) async fn note(
-    connection: &mut AsyncPgConnection,
-    partition: Partition,
-    closed_at_ms: impl Iterator<Item = i64>,
-) -> Result<(), LedgerError> {
-    let Some(last_ms) = closed_at_ms.max() else { return Ok(()) };
-    let passed = greatest(rows::passed_at, Some(instant::from_ms(last_ms)?));
-    let noted = diesel::update(rows::table.find(partition)).set(rows::passed_at.eq(passed));
-    noted.execute(connection).await?;
-    Ok(())
+impl Ledger {
+    /// From now on, no call of the partition is parked as one that was taken before this instant (unix ms). Returns
+    /// whether that is so: it is not while calls are being parked, or the partition is being booked, for which nobody
+    /// waits here. An instance that hangs while it parks calls, or that waits here, would hold up all others.
+    pub async fn pass_instant(&self, partition: Partition, instant_ms: i64) -> Result<bool, LedgerError> {
+        let at = instant::from_ms(instant_ms)?;
+        let passed = rows::table.find(partition).filter(rows::passed_at.ge(at));
+        if self.first(|| passed.select(rows::partition)).await?.is_some_and(|_: Partition| true) {
+            return Ok(true);
+        }
+        let pass = || {
+            sql_query(include_str!("sql/pass_instant.sql"))
+                .bind::<SmallInt, _>(number::of_partition(partition))
+                .bind::<Timestamptz, _>(at)
+        };
+        Ok(self.execute(pass()).await? > 0)
+    }
 }
 
 /// The passed instants of these partitions (unix ms), where they have one. They stay until this transaction ends.

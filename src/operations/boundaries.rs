@@ -1,10 +1,15 @@
 //! Boundaries in the outbox: everything that the gate did before an instant is booked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::domain::ids::{OutboxId, Partition};
 use crate::operations::core::Core;
 use crate::operations::error::Answer;
+
+/// How often an instant is tried to be passed while calls are being parked, and how soon again.
+const PASS_TRIES: usize = 40;
+const TRY_AGAIN: Duration = Duration::from_millis(25);
 
 /// The boundaries of one run of a job: by partition, up to which instant (unix ms) and where.
 pub(super) struct Boundaries<'a> {
@@ -33,5 +38,22 @@ impl<'a> Boundaries<'a> {
         self.core.progress.catch_up(partition, place).await?;
         self.passed.insert(partition, (instant_ms, place));
         Ok(Some(place))
+    }
+
+    /// [`Self::pass`], after which no call is parked any more as one from before the instant, so that what closes then
+    /// stays closed. None also where calls are being parked all the time: a later run passes it.
+    pub(super) async fn pass_to_close(
+        &mut self,
+        partition: Partition,
+        instant_ms: i64,
+    ) -> Answer<Option<OutboxId>> {
+        let Some(place) = self.pass(partition, instant_ms).await? else { return Ok(None) };
+        for _ in 0..PASS_TRIES {
+            if self.core.ledger.pass_instant(partition, instant_ms).await? {
+                return Ok(Some(place));
+            }
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+        Ok(None)
     }
 }

@@ -76,7 +76,7 @@ impl Periods {
             for (partition, periods) in by_partition {
                 let place = match manner.dry_run {
                     true => Ok(Some(OutboxId::default())),
-                    false => boundaries.pass(partition, instant_ms).await,
+                    false => boundaries.pass_to_close(partition, instant_ms).await,
                 };
                 let closed = match place {
                     Ok(place) => self.close_chunks(partition, &periods, place, manner, grace).await,

@@ -73,7 +73,7 @@ impl Statements {
             for (partition, due) in by_partition {
                 let place = match manner.dry_run {
                     true => Ok(Some(OutboxId::default())),
-                    false => boundaries.pass(partition, as_of_ms).await,
+                    false => boundaries.pass_to_close(partition, as_of_ms).await,
                 };
                 let tenants = due.len();
                 let issued = match place {

@@ -88,7 +88,7 @@ async fn a_call_that_is_parked_after_the_close_was_taken_then_at_the_earliest() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_close_waits_for_calls_that_are_being_parked_and_then_for_their_delivery() {
+async fn a_close_is_made_later_while_calls_are_being_parked_and_until_they_are_delivered() {
     let (app, id) = before_the_close().await;
     let id = ReservationId::from_bytes(id.parse::<uuid::Uuid>().unwrap().into_bytes());
     app.move_clock("2026-04-01T01:00:00Z").await;
@@ -115,17 +115,17 @@ async fn a_close_waits_for_calls_that_are_being_parked_and_then_for_their_delive
     });
     let before = tokio::task::spawn_blocking(move || has_begun.recv().unwrap()).await.unwrap();
     assert_eq!(before, i64::MIN, "nothing is closed");
-    let operations = app.app().operations.clone();
-    let closing = tokio::spawn(async move { operations.periods.close(Manner::default(), GRACE).await });
-    somebody_waits(&app).await;
+    assert_eq!(close(&app).await, Closed { closed: 0, waiting: 1 }, "it does not wait for whoever hangs");
+    app.use_pages("meanwhile", "1").await.expect(201);
+    app.drained().await;
     go_on.send(()).unwrap();
     parking.await.unwrap().unwrap();
-    assert_eq!(closing.await.unwrap().unwrap(), Closed { closed: 0, waiting: 1 });
+    assert_eq!(close(&app).await, Closed { closed: 0, waiting: 1 });
     assert_eq!(rows(&app.database, TAKEN).await, ["2026-04-01T00:59:59.9"]);
     delivered(&app).await;
     assert_eq!(close(&app).await, Closed { closed: 1, waiting: 0 });
     let consumed = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, amount::float8 AS a, carried FROM entries \
         WHERE debit = 'consumed'";
-    assert_eq!(rows(&app.database, consumed).await, ["03 20 false"]);
+    assert_eq!(rows(&app.database, consumed).await, ["04 1 false", "03 20 false"]);
     app.finish().await;
 }

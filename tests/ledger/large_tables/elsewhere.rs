@@ -85,6 +85,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "periods_to_advance",
             "advance_grants",
             "follow_policy",
+            "pass_instant",
             "periods_to_close",
             "close_periods",
             "begin_billing",
