@@ -35,8 +35,8 @@ pub struct FollowedGrants {
 
 impl Memory {
     /// Books the grants of one tenant or of all that have begun, cuts those that begin or end, books what is unburnt of
-    /// those that have ended, and advances those that go on after a period that has ended. Periods that were opened ahead
-    /// follow policy before: what is unburnt depends on what they include. Capacities are not sent.
+    /// those that have ended, and advances those that go on after a period that has ended. Periods that were opened
+    /// ahead follow policy before: what is unburnt depends on what they include. Capacities are not sent.
     pub(in crate::operations) async fn settle_grants(
         &self,
         tenant: Option<&TenantId>,

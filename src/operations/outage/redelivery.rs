@@ -285,8 +285,8 @@ impl Outage {
         Ok(self.core.ledger.waiting_calls(tenant, only, epoch, &without, limit).await?)
     }
 
-    /// Notes that of what was noted of the tenant up to `note`, no call waits that can be delivered in this epoch: other
-    /// calls need not look again. Those that were delivered and are not settled may have to be in the next.
+    /// Notes that of what was noted of the tenant up to `note`, no call waits that can be delivered in this epoch:
+    /// other calls need not look again. Those that were delivered and are not settled may have to be in the next.
     async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
         let partition = self.core.gate.partition_of(tenant);
         let epoch = self.core.gate.epoch(partition);
