@@ -119,16 +119,7 @@ async fn once(
             let (opened, delivered, followed) = (ahead.opened, ahead.delivered, ahead.followed);
             Ok(format!("opened {opened} and delivered {delivered}; {followed} followed policy"))
         }
-        Job::Grants => {
-            // An adjustment that cannot be carried out now holds up no grant.
-            let (adjusted, done) = (operations.adjustments.follow().await, operations.grants.follow().await?);
-            adjusted?;
-            let FollowedGrants { begun, settled, advanced, told } = done;
-            Ok(format!(
-                "booked {begun} grants that began and {settled} that ended, advanced those of {advanced} quotas that go \
-                on, and sent {told} capacities"
-            ))
-        }
+        Job::Grants => follow_grants(operations).await,
         Job::Upgrades => {
             let applied = operations.upgrades.follow().await?;
             let followed = operations.plan_changes.follow().await?;
@@ -177,6 +168,17 @@ async fn once(
             retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await
         }
     }
+}
+
+async fn follow_grants(operations: &Operations) -> Answer<String> {
+    // An adjustment that cannot be carried out now holds up no grant.
+    let (adjusted, done) = (operations.adjustments.follow().await, operations.grants.follow().await?);
+    adjusted?;
+    let FollowedGrants { begun, settled, advanced, told } = done;
+    Ok(format!(
+        "booked {begun} grants that began and {settled} that ended, advanced those of {advanced} quotas that go \
+                on, and sent {told} capacities"
+    ))
 }
 
 #[cfg(test)]
