@@ -57,8 +57,8 @@ async fn record(app: &TestApp, items: &[Value]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
+/// Plan `ai` with a price of each meter.
+async fn priced() -> TestApp {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     for meter in METERS {
         app.define(&format!("meters/{meter}"), json!({ "unit": "unit", "without_limit": "unlimited" })).await;
@@ -73,6 +73,12 @@ async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
         graduated(METERS[2], tiers("1000", "0.002", "0.0012")),
     ]);
     app.define("plans/ai", json!({ "prices": prices })).await;
+    app
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
+    let app = priced().await;
     let path = path_from_environment("TOLLGATE_TRACE").unwrap_or_else(|| example("trace.csv"));
     let facts = TraceFacts::survey(&path).unwrap();
     let mut used: BTreeMap<String, [u64; 3]> = BTreeMap::new();

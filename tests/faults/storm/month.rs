@@ -45,7 +45,7 @@ async fn in_january(tenants: u64) -> TestApp {
 }
 
 /// What finance and senders of events do, one thing of each kind after the other, until it is stopped.
-async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> usize {
+async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> u64 {
     let (mut number, mut granted) = (0, Vec::new());
     while !stop.load(Ordering::SeqCst) {
         let tenant = format!("tenant-{}", number % tenants);
@@ -83,7 +83,7 @@ async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> usize
         number += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    number as usize
+    number
 }
 
 /// Takes a checkpoint of each tenant every second, while the clock goes on. Returns how many were taken.
