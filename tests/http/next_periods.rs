@@ -274,6 +274,22 @@ async fn what_changes_after_a_period_has_begun_is_for_the_next_one_however_late_
 }
 
 /// Puts `acme` on another plan as a call does that breaks off then: nothing follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_changed_before_a_period_began_is_followed_though_the_tenant_has_left_it_since() {
+    let app = on(&hard("50"), &json!([hard("50")])).await;
+    open_ahead(&app).await;
+    // One that was just opened is looked at in any case.
+    open_ahead(&app).await;
+    app.move_clock("2026-03-31T23:59:59Z").await;
+    change(&app, By::Plan, &json!([soft("50")])).await;
+    app.move_clock("2026-04-01T00:00:10Z").await;
+    put_alone(&app, "next").await;
+    all_jobs_now(&app).await;
+    let overdraft = "SELECT overdraft > 0 AS soft FROM quota_periods WHERE period_start = '2026-04-01Z'";
+    assert_eq!(rows(&app.database, overdraft).await, ["true"]);
+    app.finish().await;
+}
+
 async fn put_alone(app: &TestApp, plan: &str) {
     let kind = tollgate::domain::policy::diff::DefinitionKind::Tenant;
     let nothing = tollgate::operations::requests::Precondition::Nothing;

@@ -3,7 +3,6 @@
 -- they begin.
 SELECT q.tenant, q.meter, q.period_start
 FROM quota_periods q
-JOIN tenants t ON t.id = q.tenant
 WHERE q.followed_version IS NOT NULL
     AND ($1::text IS NULL OR q.tenant = $1)
     AND ($2::text IS NULL OR (q.tenant, q.meter, q.period_start) > ($2, $3::text, $4::timestamptz))
@@ -13,7 +12,13 @@ WHERE q.followed_version IS NOT NULL
             SELECT FROM policy_history h
             WHERE h.kind = 'plan' AND h.policy_version > q.followed_version
                 AND coalesce(h.effective_at, h.changed_at) < q.period_start
-                AND (h.id = t.definition ->> 'plan' OR EXISTS (
+                AND (h.id = (
+                    SELECT t.definition ->> 'plan' FROM policy_history t
+                    WHERE t.kind = 'tenant' AND t.id = q.tenant AND t.definition IS NOT NULL
+                        AND coalesce(t.effective_at, t.changed_at) < q.period_start
+                    ORDER BY t.version DESC
+                    LIMIT 1
+                ) OR EXISTS (
                     SELECT FROM upgrade_requests u WHERE u.tenant = q.tenant AND u.plan = h.id AND u.effective_at <= q.period_start
                 ))
         )
