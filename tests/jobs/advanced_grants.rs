@@ -114,6 +114,41 @@ async fn a_void_in_the_grace_takes_it_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_void_from_before_the_period_s_end_takes_its_advance_back_however_late_it_is_stored() {
+    let app = only_granted().await;
+    let id = granted(&app, "a", until("2026-12-01T00:00:00Z", "100")).await;
+    used(&app, "march", "40").await;
+    app.move_clock("2026-03-31T23:59:59Z").await;
+    let asked_at_ms = app.clock.now_ms();
+    app.move_clock(IN_GRACE).await;
+    used(&app, "april", "10").await;
+    app.app().ledger.void_grant(id.parse().unwrap(), asked_at_ms, "somebody").await.unwrap();
+    run(&app).await;
+    assert_eq!(ended(&app, &id).await, pair("voided", "60"));
+    assert_eq!(rows(&app.database, ADVANCES).await, [""; 0]);
+    assert_ne!(app.use_pages("more", "1").await.status, 201);
+    on(&app, CLOSED).await;
+    assert_eq!(app.use_pages("more", "1").await.status, 402);
+    assert_eq!(rows(&app.database, BOOKS).await, ["03 100 0 0 40 0 0 60", "04 0 0 -10 10 0 0 0"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_grant_of_which_nothing_is_left_leaves_nothing_to_ask() {
+    let app = app().await;
+    let id = granted(&app, "a", until("2026-12-01T00:00:00Z", "10")).await;
+    used(&app, "march", "60").await;
+    app.move_clock(IN_GRACE).await;
+    used(&app, "april", "10").await;
+    run(&app).await;
+    assert_eq!(rows(&app.database, ADVANCES).await, ["04 0"]);
+    voided(&app, &id).await.expect(200);
+    used(&app, "all", "40").await;
+    assert_eq!(app.use_pages("more", "1").await.status, 429, "it is no bound");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_is_there_again_after_redis_has_lost_its_memory_and_with_another_grant() {
     let app = only_granted().await;
     granted(&app, "a", until("2026-12-01T00:00:00Z", "100")).await;

@@ -256,6 +256,17 @@ async fn a_ban_of_one_subject_touches_no_other_and_one_of_the_tenant_stops_all()
 }
 
 #[tokio::test]
+async fn two_limits_that_refuse_the_first_call_of_a_subject_both_remember_it() {
+    let world = World::warm(Mode::Alone).await;
+    for number in 1..=2 {
+        let limits = [of_users(b"strict--", 1), of_users(b"other---", 1)];
+        let call = pages(&number.to_string(), 2).under(limits).of(&user("ada"));
+        let ReserveOutcome::Refused { readings, .. } = world.reserve(&call).await else { panic!() };
+        assert_eq!([0, 1].map(|at: usize| readings[at].conduct.violations), [number; 2]);
+    }
+}
+
+#[tokio::test]
 async fn a_limit_that_refuses_nothing_counts_nothing_and_its_bans_rest() {
     let world = World::warm(Mode::Alone).await;
     for kind in [Kind::Soft, Kind::Shadow] {

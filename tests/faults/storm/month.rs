@@ -22,6 +22,8 @@ use crate::support::wait::wait_for;
 const BEGINS: &str = "2026-01-31T23:59:30Z";
 /// A minute before the grace of January is over.
 const BEFORE_THE_CLOSE: &str = "2026-02-01T00:59:00Z";
+/// How far apart finance's changes are.
+const PACE: Duration = Duration::from_millis(20);
 /// How many seconds the clock goes on by itself after each jump, at least.
 const BETWEEN: usize = 20;
 
@@ -81,7 +83,7 @@ async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> u64 {
             }
         }
         number += 1;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(PACE).await;
     }
     number
 }
