@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod reports;
 mod values;
 
 use std::net::SocketAddr;
@@ -14,9 +15,10 @@ use super::output::Format;
 use super::parked::ParkedCommand;
 use super::replay::ReplayArguments;
 use crate::app::DEFAULT_DATA_DIR;
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::TenantId;
 use crate::domain::policy::edit::Prune;
 
+pub(super) use reports::{AdjustmentsReport, GroupName, NamedReport, ReportCommand, UsageReport};
 pub(super) use values::{EventPlace, word};
 use values::{event_place, instant, instant_or_ago, instant_or_now};
 
@@ -370,123 +372,6 @@ pub enum JobCommand {
         #[command(flatten)]
         connect: Connect,
     },
-}
-
-/// `report …`.
-#[derive(Debug, Subcommand)]
-pub enum ReportCommand {
-    /// What all tenants used, as the ledger has it.
-    Usage(UsageReport),
-    /// Corrections that finance has posted, newest first.
-    Adjustments(AdjustmentsReport),
-    /// What statements and credit notes say is owed, by currency (--group-by period,tenant,plan,meter).
-    Revenue(NamedReport),
-    /// What became of closed periods, the last to end first.
-    Rollover(NamedReport),
-    /// Who used most of a meter (--by tenant, subject, operation or plan).
-    Top(NamedReport),
-    /// Holds that expired, the last first.
-    Leaked(NamedReport),
-    /// Comparisons of the gate with the books, newest first.
-    Reconciliation(NamedReport),
-}
-
-/// Options of the reports that are shown as the service writes them, at most 10,000 rows.
-#[derive(Debug, Args)]
-pub struct NamedReport {
-    /// From this instant (RFC 3339), inclusive.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// To this instant (RFC 3339), exclusive.
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
-    /// Only this tenant's.
-    #[arg(long)]
-    pub tenant: Option<TenantId>,
-    /// Only this meter.
-    #[arg(long)]
-    pub meter: Option<MeterId>,
-    /// Who is ranked; only of `top`.
-    #[arg(long, value_name = "WHO")]
-    pub by: Option<String>,
-    /// What rows are split by; only of `revenue`.
-    #[arg(long, value_name = "GROUPS")]
-    pub group_by: Option<String>,
-    /// Which service.
-    #[command(flatten)]
-    pub connect: Connect,
-}
-
-/// Options of `report adjustments`.
-#[derive(Debug, Args)]
-pub struct AdjustmentsReport {
-    /// Posted from this instant (RFC 3339), inclusive.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// Posted before this instant (RFC 3339).
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
-    /// Only this tenant's.
-    #[arg(long)]
-    pub tenant: Option<TenantId>,
-    /// `pending`, `approved`, `booked` or `declined`.
-    #[arg(long)]
-    pub status: Option<String>,
-    /// Which service.
-    #[command(flatten)]
-    pub connect: Connect,
-}
-
-/// Options of `report usage`.
-#[derive(Debug, Args)]
-pub struct UsageReport {
-    /// From this instant (RFC 3339), inclusive; absent: the start of the month.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// To this instant (RFC 3339), exclusive; absent: now.
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
-    /// A row for each hour, day or month; absent: one for the whole time.
-    #[arg(long, value_enum)]
-    pub granularity: Option<GranularityName>,
-    /// What rows are split by.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "meter,tenant")]
-    pub group_by: Vec<GroupName>,
-    /// The zone of days and months; absent: UTC.
-    #[arg(long)]
-    pub zone: Option<String>,
-    /// Only this meter.
-    #[arg(long)]
-    pub meter: Option<MeterId>,
-    /// Which service.
-    #[command(flatten)]
-    pub connect: Connect,
-}
-
-/// How usage is cut in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GranularityName {
-    /// By hour.
-    Hour,
-    /// By day.
-    Day,
-    /// By month.
-    Month,
-}
-
-/// What usage is split by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GroupName {
-    /// By meter.
-    Meter,
-    /// By tenant.
-    Tenant,
-    /// By plan.
-    Plan,
-    /// By named subject.
-    Subject,
-    /// By operation.
-    Operation,
 }
 
 #[cfg(test)]

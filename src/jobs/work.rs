@@ -176,8 +176,8 @@ async fn follow_grants(operations: &Operations) -> Answer<String> {
     adjusted?;
     let FollowedGrants { begun, settled, advanced, told } = done;
     Ok(format!(
-        "booked {begun} grants that began and {settled} that ended, advanced those of {advanced} quotas that go \
-                on, and sent {told} capacities"
+        "booked {begun} grants that began and {settled} that ended, advanced those of {advanced} quotas that go on, \
+         and sent {told} capacities"
     ))
 }
 
