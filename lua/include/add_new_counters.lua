@@ -2,11 +2,12 @@
 -- include read_new_counters
 -- include operation_of
 -- Adds to a record's counters those of one hash that were created inside their window and restored while the record was
--- open: they count the record although it does not name them.
+-- open: they count the record although it does not name them. A record of the restore's own millisecond may not have
+-- been open then; it counts, and so a counter that a record names may hold less than the record.
 local function add_new_counters(record, number, holder)
   local named = {}
   for _, counter in ipairs(record.counters) do
-    named[counter.field] = named[counter.field] or counter.scope_index == number
+    named[counter.field] = named[counter.field] or (counter.scope_index == number and counter)
   end
   for _, counter in ipairs((read_new_counters(holder.new_counters))) do
     local counts = #counter.operations == 0
@@ -14,7 +15,9 @@ local function add_new_counters(record, number, holder)
       counts = counts or operation == operation_of(record)
     end
     local born_at = record.born_at
-    if counts and not named[counter.field] and born_at >= counter.window and born_at < counter.window_end
+    if named[counter.field] then
+      named[counter.field].is_new = true
+    elseif counts and born_at >= counter.window and born_at < counter.window_end
       and born_at <= counter.told_at then
       for line = 1, record.count do
         if record.lines[line].meter == counter.meter and not record.lines[line].unbooked then

@@ -92,6 +92,24 @@ async fn a_hold_made_after_a_counter_was_told_moves_only_what_it_names(
 
 #[rstest]
 #[tokio::test]
+async fn a_hold_of_the_millisecond_in_which_a_counter_was_told_fails_none_that_names_it(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.suspend(None).await;
+    world.warm_up(with_new_month(told(&[(b"month---", 0, 0)]))).await;
+    let month = limit(b"month---", 100);
+    world.hold(&pages("named", 1).under([day(100), month.clone()])).await;
+    // Asked for by an instance that does not have the month in its policy yet.
+    world.hold(&pages("other", 6)).await;
+    assert_matches!(world.consume("other", total("6"), true).await, ResolveOutcome::Done { .. });
+    assert_matches!(world.consume("named", total("1"), true).await, ResolveOutcome::Done { .. });
+    assert_eq!(world.day().await, (7, 0));
+    assert_eq!(world.counts(&month).await, (7, 0));
+}
+
+#[rstest]
+#[tokio::test]
 async fn who_waits_takes_no_figures_from_before_and_of_later_ones_what_it_lacks(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
