@@ -1,5 +1,7 @@
 //! Reservations: the durable state machine, with one row for each booked operation.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use diesel::dsl::exists;
 use diesel::expression::SqlLiteral;
@@ -18,7 +20,7 @@ use super::schema::{quarantine as events, reservations, reservations_archive as 
 use super::{Ledger, LedgerError, instant, number, quarantine};
 use crate::domain::booking;
 use crate::domain::codec::Undecodable;
-use crate::domain::ids::{OperationId, OutboxId, ReservationId, TenantId};
+use crate::domain::ids::{OperationId, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{BodyDetails, Record, ReservationState};
 
 /// A reservation as it is booked.
@@ -347,6 +349,21 @@ impl Ledger {
     /// A reservation by its id, of whichever tenant: the caller must compare the tenant before it shows anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
         self.under_kept_plans().read(|connection| read_one(connection, id).boxed()).await
+    }
+
+    /// Which of these reservations of one partition are booked.
+    pub async fn booked_reservations(
+        &self,
+        partition: Partition,
+        ids: &[ReservationId],
+    ) -> Result<HashSet<ReservationId>, LedgerError> {
+        let query = || {
+            reservations::table
+                .select(reservations::id)
+                .filter(reservations::partition.eq(partition))
+                .filter(reservations::id.eq_any(ids))
+        };
+        Ok(self.load(query).await?.into_iter().collect())
     }
 
     /// The newest life of a reservation in the archive: its repeats are no longer recognised.

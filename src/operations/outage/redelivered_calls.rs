@@ -1,8 +1,10 @@
 //! Redelivers the parked calls of one reservation: first its admission as it was granted, then its consumes and
 //! releases, merged into one call.
 
+use std::collections::HashSet;
+
 use super::Outage;
-use crate::domain::ids::{Epoch, OutboxId, ReservationId};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::merged_change::{MergedChange, MergedKind};
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::rejection::Rejection;
@@ -46,6 +48,19 @@ impl From<LedgerError> for Halt {
     }
 }
 
+/// What the ledger has of the reservations of a page, asked once for all of them.
+pub(super) struct Asked {
+    epoch: Epoch,
+    booked: HashSet<ReservationId>,
+}
+
+impl Asked {
+    /// The epoch in which the ledger said that it does not know this reservation.
+    fn without(&self, id: ReservationId) -> Option<Epoch> {
+        (!self.booked.contains(&id)).then_some(self.epoch)
+    }
+}
+
 /// A consume or release that waits.
 struct Waiting {
     number: i64,
@@ -54,11 +69,40 @@ struct Waiting {
 }
 
 impl Outage {
+    /// Asks the ledger about the reservations of a page of a tenant, once everything from before is booked; the gate
+    /// still decides about those that it knows. None where the ledger cannot say: then each asks for itself.
+    pub(super) async fn ask_about(&self, tenant: &TenantId, page: &[ParkedRow]) -> Option<Asked> {
+        let partition = self.core.gate.partition_of(tenant);
+        // Read before the gate is asked: what it says holds in this epoch or in a later one.
+        let epoch = self.core.gate.epoch(partition)?;
+        let last_id = self.probe(partition, tenant).await.ok()?;
+        self.catch_up_once(partition, Some(epoch), last_id).await.ok()?;
+        let ids: Vec<_> = page.iter().map(|row| row.reservation).collect();
+        let booked = self.core.ledger.booked_reservations(partition, &ids).await.ok()?;
+        Some(Asked { epoch, booked })
+    }
+
+    /// Waits until the ledger has booked what the gate did before, unless it just had.
+    async fn catch_up_once(
+        &self,
+        partition: Partition,
+        epoch: Option<Epoch>,
+        last_id: OutboxId,
+    ) -> Result<(), OperationError> {
+        let turn = self.parking.turn(partition);
+        if !turn.has_caught_up(epoch) {
+            self.core.progress.catch_up(partition, last_id).await?;
+            turn.note_caught_up(epoch);
+        }
+        Ok(())
+    }
+
     /// Redelivers the calls of one reservation, in order, and returns the outcome of each.
     pub(super) async fn redeliver_reservation(
         &self,
         id: ReservationId,
         rows: &[&ParkedRow],
+        asked: Option<&Asked>,
     ) -> Result<Vec<(i64, Settled)>, Halt> {
         let mut settled = Vec::with_capacity(rows.len());
         let mut changes = Vec::with_capacity(rows.len());
@@ -66,7 +110,7 @@ impl Outage {
             match ParkedCall::decode(&row.payload) {
                 Ok(ParkedCall::Admit { record, lives }) => {
                     let taken = (&record, row.taken_at_ms);
-                    let admitted = self.redeliver_admission(id, taken, &lives).await;
+                    let admitted = self.redeliver_admission(id, taken, &lives, asked).await;
                     settled.push((row.number, or_conflict(admitted)?));
                 }
                 Ok(call) => changes.push(Waiting { number: row.number, call, taken_at_ms: row.taken_at_ms }),
@@ -132,9 +176,10 @@ impl Outage {
         id: ReservationId,
         (record, taken_at_ms): (&Record, i64),
         lives: &[CounterLife],
+        asked: Option<&Asked>,
     ) -> Result<Settled, Halt> {
         let entry = self.core.policy.tenant(&record.body.tenant).await?;
-        let mut asked = None;
+        let mut asked = asked.and_then(|asked| asked.without(id));
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             let lives = self.memory.lives_now(&entry, record, lives);
@@ -181,11 +226,7 @@ impl Outage {
         last_id: OutboxId,
         epoch: Option<Epoch>,
     ) -> Result<Option<Settled>, Halt> {
-        let turn = self.parking.turn(id.partition());
-        if !turn.has_caught_up(epoch) {
-            self.core.progress.catch_up(id.partition(), last_id).await?;
-            turn.note_caught_up(epoch);
-        }
+        self.catch_up_once(id.partition(), epoch, last_id).await?;
         let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(None) };
         let is_repeat = record.body.fingerprint.repeats(&row.record.body.fingerprint);
         if row.tenant != record.body.tenant || !is_repeat {

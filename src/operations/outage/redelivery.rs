@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use super::Outage;
-use super::redelivered_calls::{Halt, Settled};
+use super::redelivered_calls::{Asked, Halt, Settled};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::gate::{GateError, PeekCall};
@@ -22,11 +22,13 @@ use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::Script;
 
 /// How many calls are read at once; the other calls of their reservations come with them.
-const PAGE: usize = 100;
+const PAGE: usize = 400;
 /// How many reservations are redelivered at once: most of the time is spent waiting for the ledger and the gate.
-const RESERVATIONS_AT_ONCE: usize = 8;
+const RESERVATIONS_AT_ONCE: usize = 16;
 /// Longer than a page takes; each page takes the lease again. Calls wait this long for an instance that was killed.
 const LEASE: Duration = Duration::from_secs(2);
+/// How long a page waits until the ledger has caught up; afterwards each of its reservations waits for itself.
+const ASK_WITHIN: Duration = Duration::from_millis(250);
 /// How long a call waits for the ledger to say whether other calls of its reservation wait.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(10);
@@ -34,7 +36,7 @@ const TENANTS_MAX: usize = 10_000;
 const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
 /// After so many pages, and of so many calls at once, redelivery waits for the books.
-const PAGES_UNTIL_SETTLED: usize = 10;
+const PAGES_UNTIL_SETTLED: usize = 5;
 const SETTLED_AT_ONCE: usize = 2_000;
 
 /// Which calls to redeliver.
@@ -262,7 +264,7 @@ impl Outage {
     }
 
     /// Whether the gate answers at all: the outbox's last id.
-    async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<OutboxId, GateError> {
+    pub(super) async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<OutboxId, GateError> {
         let call = PeekCall {
             partition,
             tenant,
@@ -307,8 +309,10 @@ impl Outage {
     ) -> Answer<Redelivered> {
         let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
         let page = self.undelivered(tenant, wanted, PAGE).await?;
+        let asked = tokio::time::timeout(ASK_WITHIN, self.ask_about(tenant, &page)).await.ok().flatten();
         let mut delivered = Vec::with_capacity(page.len());
-        let redelivered = self.redeliver_rows(tenant, wanted, &page, leased_until, &mut delivered).await;
+        let page = (&page[..], asked.as_ref());
+        let redelivered = self.redeliver_rows(tenant, wanted, page, leased_until, &mut delivered).await;
         if let Some(epoch) = epoch {
             self.core.ledger.note_delivered_calls(tenant, epoch, delivered).await?;
         }
@@ -321,11 +325,11 @@ impl Outage {
         &self,
         tenant: &TenantId,
         wanted: Wanted,
-        page: &[ParkedRow],
+        (page, asked): (&[ParkedRow], Option<&Asked>),
         leased_until: Instant,
         delivered: &mut Vec<i64>,
     ) -> Answer<Redelivered> {
-        let each = |(id, rows)| self.redeliver_in_lease(id, rows, leased_until).boxed();
+        let each = |(id, rows)| self.redeliver_in_lease(id, rows, asked, leased_until).boxed();
         let redeliveries: Vec<BoxFuture<'_, _>> = by_reservation(page).into_iter().map(each).collect();
         let mut redeliveries = futures::stream::iter(redeliveries).buffered(RESERVATIONS_AT_ONCE);
         while let Some(Tried { id, rows, epoch, redelivered }) = redeliveries.next().await {
@@ -350,12 +354,13 @@ impl Outage {
         &self,
         id: ReservationId,
         rows: Vec<&'a ParkedRow>,
+        asked: Option<&Asked>,
         leased_until: Instant,
     ) -> Tried<'a> {
         let goes_on = Clock::monotonic() < leased_until && self.core.gate.trusts_time();
         let epoch = self.core.gate.epoch(id.partition());
         let redelivered = match goes_on {
-            true => Some(self.redeliver_reservation(id, &rows).await),
+            true => Some(self.redeliver_reservation(id, &rows, asked).await),
             false => None,
         };
         Tried { id, rows, epoch, redelivered }

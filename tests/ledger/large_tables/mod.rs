@@ -156,6 +156,7 @@ async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
 async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let acme = tenant("acme");
     assert!(plans.of("reservation", ledger.reservation(id)).await.is_some());
+    plans.of("booked_reservations", ledger.booked_reservations(id.partition(), &[id])).await;
     plans.of("archived_reservation", ledger.archived_reservation(id)).await;
     plans.of("known_reservation", ledger.known_reservation(id)).await;
     plans.of("known_together", ledger.known_together(id)).await;
