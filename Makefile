@@ -60,7 +60,7 @@ year: setup ## Simulate a year of a million operations, with and without disturb
 	TOLLGATE_YEAR_OPERATIONS=$(YEAR) $(CARGO) test --locked --release --test suite -- --nocapture properties::year
 
 bill: setup ## Compare a supplier's bill of a million rows with the books (BILL="1000000")
-	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --test suite -- --nocapture http::supplier_bills::large
+	TOLLGATE_BILL_ROWS=$(BILL) $(CARGO) test --locked --release --test suite -- --nocapture http::supplier_bills::large
 
 trace: setup ## Bill a recorded trace for fifty tenants on graduated prices (TRACE="calls.csv")
 	TOLLGATE_TRACE=$(abspath $(TRACE)) $(CARGO) test --locked --test suite -- --nocapture jobs::billed_trace

@@ -2,12 +2,16 @@
 //! compares a million rows.
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{BY_TIME, SPAN, compare, counts, with_uses};
 use crate::ledger::as_owner;
 use crate::support::app::*;
 use crate::support::process::from_environment;
+
+/// How long a bill of a million rows may take, and what memory.
+const WITHIN: Duration = Duration::from_secs(300);
+const MEMORY_MB_MAX: u64 = 512;
 
 /// Books that many uses of one page and more, a hundredth of a second apart, as the writer would have booked them.
 async fn book_many(app: &TestApp, uses: u64) {
@@ -82,10 +86,12 @@ async fn in_a_large_bill_every_planted_difference_is_found_and_none_is_invented(
     let by_id = format!("{SPAN}&supplier=s&reference_column=job&time_column=at&amount_column=pages");
     let compared = compare(&app, &by_id, "by id", bytes.clone()).await;
     println!("{uses} uses compared by reference in {:?}; peak {} MB", began.elapsed(), peak_mb());
+    assert!(began.elapsed() < WITHIN);
     assert_eq!(counts(&compared), expected, "{compared:?}");
     let began = Instant::now();
     let compared = compare(&app, &format!("{SPAN}&{BY_TIME}&tenant=acme"), "by time", bytes).await;
     println!("{uses} uses compared by amount and time in {:?}; peak {} MB", began.elapsed(), peak_mb());
+    assert!(began.elapsed() < WITHIN);
     let found = counts(&compared);
     // Without references, a row under another name is the same work, and an amount that nobody used is on neither side.
     let [matched, different, missing_here, missing_there] = expected;
@@ -94,6 +100,6 @@ async fn in_a_large_bill_every_planted_difference_is_found_and_none_is_invented(
         [matched + missing_here, 0, different, missing_there - missing_here + different],
         "{compared:?}"
     );
-    assert!(peak_mb() - before_mb < 512, "the peak rose from {before_mb} MB to {} MB", peak_mb());
+    assert!(peak_mb() - before_mb < MEMORY_MB_MAX, "the peak rose from {before_mb} MB to {} MB", peak_mb());
     app.leave_unbalanced("its uses were booked past the gate");
 }
