@@ -119,7 +119,11 @@ local function plain_consume(real, now, facts)
         return nil
       end
       ends_at, slot_at = (mark + slots) * slot_ms, 41 + 16 * (slot % slots)
-      is_current = born_at >= unpack_from('<i8', cell, 33) and slot > mark - slots
+      -- One that no longer counts the work still shows what it counts.
+      if born_at < unpack_from('<i8', cell, 33) or slot <= mark - slots then
+        return nil
+      end
+      is_current = true
     end
     if not is_current then
       cell = ''

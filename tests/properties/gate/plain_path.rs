@@ -142,6 +142,8 @@ struct Twins {
     twins: [Twin; 2],
     world: World,
     monitor: Monitor,
+    /// When counters were restored last. A later call may lack one of them: its policy is older.
+    restored_at_ms: i64,
     /// The world's scripts, by their digests.
     scripts: BTreeMap<Vec<u8>, Script>,
     answers: Answers,
@@ -202,13 +204,17 @@ impl Twins {
 
     /// One step, by the gate; what it makes of the answer plays no part. Returns what was asked for, where it is a
     /// reserve.
-    async fn take(&self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) -> Option<Ask> {
+    async fn take(&mut self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) -> Option<Ask> {
+        if matches!(step, Step::Warm { .. } | Step::WarmAgain { .. } | Step::TellSubject { .. }) {
+            self.restored_at_ms = self.restored_at_ms.max(now_ms);
+        }
         let (world, now) = (&self.world, Some(now_ms));
         let key = |back: u8| latest.saturating_sub(back).to_string();
         match step {
             Step::Reserve { back, .. } => {
                 *latest += u8::from(*back == 0);
-                let ask = ask_of(case, now_ms, &latest.saturating_sub(*back).to_string(), step);
+                let lacks = now_ms > self.restored_at_ms;
+                let ask = ask_of(case, now_ms, &latest.saturating_sub(*back).to_string(), step, lacks);
                 drop(world.try_reserve(&ask).await);
                 return Some(ask);
             }
@@ -288,7 +294,8 @@ impl Twins {
     }
 }
 
-fn ask_of(case: &Case, now_ms: i64, key: &str, step: &Step) -> Ask {
+/// What a step asks for. Its call may lack counters of the step's mask if `lacks`.
+fn ask_of(case: &Case, now_ms: i64, key: &str, step: &Step, lacks: bool) -> Ask {
     let Step::Reserve { meaning, mode, amounts, ttl_ms, keyed, known, asked, omitted, is_stale, .. } = step
     else {
         panic!("{step:?}");
@@ -314,7 +321,7 @@ fn ask_of(case: &Case, now_ms: i64, key: &str, step: &Step) -> Ask {
         ledger_asked: *asked,
         is_former: case.is_former,
         now_ms,
-        ..ask(key, lines, case.counters_at(counted_at_ms, *omitted))
+        ..ask(key, lines, case.counters_at(counted_at_ms, if lacks { *omitted } else { 0 }))
     }
 }
 
@@ -376,7 +383,8 @@ async fn play(servers: &[Arc<Server>; 3], case: &Case) -> Answers {
     let world = World::over(Arc::clone(packing)).await;
     let scripts = scripts_of(&world).await;
     let twins = [Twin::new(plain, true), Twin::new(general, false)];
-    let mut twins = Twins { twins, world, monitor, scripts, answers: Answers::new() };
+    let mut twins =
+        Twins { twins, world, monitor, restored_at_ms: START_MS, scripts, answers: Answers::new() };
     let (mut now_ms, mut latest) = (START_MS, 0);
     let first = (Step::Warm { ask_ms: 0, told: u16::MAX, new: case.new }, false);
     for (step, is_late) in std::iter::once(&first).chain(&case.steps) {

@@ -27,7 +27,7 @@ fn asks(case: &Case) -> Vec<Ask> {
             Step::Pass { ms } => now_ms += ms,
             Step::Reserve { back, .. } => {
                 latest += u8::from(*back == 0);
-                asks.push(ask_of(case, now_ms, &latest.saturating_sub(*back).to_string(), step));
+                asks.push(ask_of(case, now_ms, &latest.saturating_sub(*back).to_string(), step, true));
             }
             _ => {}
         }
