@@ -7,7 +7,9 @@ use super::auth::Caller;
 use super::list::{FORMAT_PARAMETER, ReportQuery};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, TopRow, UsageRow};
+use super::shapes::{
+    BalanceRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, TopRow, UsageRow,
+};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
@@ -16,8 +18,8 @@ use crate::domain::period::Zone;
 use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, GroupBy};
 use crate::operations::requests::{
-    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RevenueFilter, RevenueRequest,
-    RolloverRequest, TopRequest, UsageRequest,
+    BalanceFilter, BalancesRequest, ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest,
+    RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -209,6 +211,43 @@ pub(super) async fn report_rollover(
     query.finish()?;
     let rows = state.read(state.operations.reads.rollovers(RolloverRequest { filter, page })).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(RolloverRow::from)).await
+}
+
+/// What stood in the accounts at an instant, after all that was booked by then: of units by meter and period, of money by
+/// currency. By tenant, meter and period, without rows in which nothing stood; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("meter" = Option<String>, Query, description = "Only this meter; `money:EUR` for money in this currency."),
+        ("at" = Option<String>, Query, description = "RFC 3339, not in the future, by the database's clock, also where there is a test clock; now if absent."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before: as of the same instant."),
+    ),
+    responses((
+        status = 200,
+        description = "Balances by tenant, meter and period.",
+        content(
+            (List<BalanceRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/balances")]
+pub(super) async fn report_balances(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
+    let at_ms = query.instant_ms("at")?.map(|at_ms| at_ms.max(0));
+    let filter = BalanceFilter { tenant, meter: query.parsed("meter")? };
+    query.finish()?;
+    let asked = BalancesRequest { filter, at_ms, page };
+    let rows = state.read(state.operations.reads.balances(asked)).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(BalanceRow::from)).await
 }
 
 /// What issued statements and credit notes say is owed, added up by currency; a key bound to a tenant sees its own.

@@ -9,6 +9,7 @@ mod adjustments;
 mod advances;
 mod audit;
 pub mod balances;
+mod balances_as_of;
 pub(crate) mod billing;
 mod booked;
 mod burnables;
@@ -113,6 +114,7 @@ pub use adjustments::{
 };
 pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;
+pub use balances_as_of::{BalanceAsOf, BalanceCursor, BalanceFilter, BalanceSpan};
 pub use billing::{DuePage, DuePeriod, DuePlace};
 pub use booked::{AwaitedEvent, Booked};
 pub use calendars::CalendarChange;

@@ -21,7 +21,7 @@ use crate::operations::requests::{Ack, Role};
 pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
-    AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
+    AuditRecord, BalanceAsOf, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
     QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredDelivery, StoredEntry, StoredGrant,
     StoredWebhook, UsageFigures,
 };

@@ -25,7 +25,7 @@ use crate::domain::resolution::Totals;
 use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
+pub use crate::ledger::{AuditFilter, BalanceFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
@@ -298,6 +298,17 @@ pub struct StatementsRequest {
 pub struct NoticesRequest {
     /// Which of them.
     pub filter: NoticeFilter,
+    /// Which page.
+    pub page: Page,
+}
+
+/// What stood in the accounts.
+#[derive(Debug, Clone)]
+pub struct BalancesRequest {
+    /// In which.
+    pub filter: BalanceFilter,
+    /// As of this instant (unix ms), by the database's clock; absent: now.
+    pub at_ms: Option<i64>,
     /// Which page.
     pub page: Page,
 }

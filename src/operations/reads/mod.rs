@@ -1,6 +1,7 @@
 //! Reads: quotas, the books, statements, their comparison with the gate, readiness.
 
 mod audit;
+mod balances;
 mod entries;
 mod estimates;
 mod health;

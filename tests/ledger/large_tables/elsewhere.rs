@@ -1,7 +1,7 @@
 //! Functions of the ledger whose plans are not looked at.
 
 /// Functions of the ledger that nobody waits for in a call, by why.
-pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
+pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
     (
         "the ledger is opened, installed or migrated",
         &[
@@ -123,6 +123,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "give_back",
         ],
     ),
+    ("a report reads all that was booked since an instant", &["balances_as_of", "balances_span"]),
     (
         "an administrator erases a name: a tenant's reservations are walked once",
         &["erase_subject", "may_erase"],
