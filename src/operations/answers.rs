@@ -221,6 +221,11 @@ impl<T> Rows<T> {
         Self { next: data.last().filter(|_| has_more).map(place), data, as_of_ms: None }
     }
 
+    /// The same page, read at this instant (unix ms).
+    pub(super) fn as_of(self, as_of_ms: i64) -> Self {
+        Self { as_of_ms: Some(as_of_ms), ..self }
+    }
+
     /// The same page with each row converted.
     pub fn map<U>(self, change: impl FnMut(T) -> U) -> Rows<U> {
         let data = self.data.into_iter().map(change).collect();

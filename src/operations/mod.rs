@@ -68,7 +68,7 @@ pub use periods::Periods;
 pub use plan_changes::PlanChanges;
 pub use policy::PolicyVerbs;
 pub use progress::Positions;
-pub use reads::{EntryExport, Health, Readiness, Reads};
+pub use reads::{EntryExport, Health, Readiness, Reads, Snapshot};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 pub use statements::Statements;

@@ -28,7 +28,7 @@ pub enum ReportCommand {
     Reconciliation(NamedReport),
 }
 
-/// Options of the reports that are shown as the service writes them, at most 10,000 rows.
+/// Options of the reports that are shown as the service writes them, all rows.
 #[derive(Debug, Args)]
 pub struct NamedReport {
     /// From this instant (RFC 3339), inclusive.

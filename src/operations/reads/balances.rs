@@ -17,14 +17,14 @@ impl Reads {
             self.known(tenant).await?;
         }
         let (begun_ms, mut after) = page.after.as_deref().map(place).transpose()?.unzip();
-        let span = self.core.ledger.balances_span().await?;
+        let span = self.books.balances_span().await?;
         let at_ms = begun_ms.or(at_ms).unwrap_or(span.now_ms);
         check(at_ms, span)?;
         let limit = page.rows_max();
         let mut found = Vec::with_capacity(limit + 1);
         // Of what was booked first after the instant nothing stood there, so pages are read until one is full.
         while found.len() <= limit {
-            let read = self.core.ledger.balances_as_of(&filter, at_ms, after.as_ref(), limit + 1).await?;
+            let read = self.books.balances_as_of(&filter, at_ms, after.as_ref(), limit + 1).await?;
             let is_last = read.len() <= limit;
             after = read.last().map(BalanceAsOf::place);
             found.extend(read.into_iter().filter(|balance| !balance.is_empty()));
@@ -36,7 +36,7 @@ impl Reads {
             let BalanceCursor { tenant, meter, period_start_ms } = balance.place();
             format!("{at_ms} {tenant} {meter} {period_start_ms}")
         });
-        Ok(Rows { as_of_ms: Some(at_ms), ..page })
+        Ok(page.as_of(at_ms))
     }
 }
 

@@ -123,7 +123,10 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "give_back",
         ],
     ),
-    ("a report reads all that was booked since an instant", &["balances_as_of", "balances_span"]),
+    (
+        "a report begins, or reads all that was booked since an instant",
+        &["balances_as_of", "balances_span", "now_ms", "snapshot"],
+    ),
     (
         "an administrator erases a name: a tenant's reservations are walked once",
         &["erase_subject", "may_erase"],
