@@ -107,7 +107,7 @@ pub(super) async fn report_usage(
     tag = "reports",
     params(
         ("meter" = String, Query, description = "The meter: amounts of different meters cannot be compared."),
-        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants have now); `tenant` if absent."),
+        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants were on then); `tenant` if absent."),
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent, of the period with `tenant`."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),

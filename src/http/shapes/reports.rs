@@ -22,7 +22,7 @@ pub(in crate::http) struct UsageRow {
     /// Whose, if grouped by tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) tenant: Option<String>,
-    /// The plan, if grouped by plan.
+    /// The plan that the tenants were on when they used it, if grouped by plan; empty for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) plan: Option<String>,
     /// The meter.
@@ -53,7 +53,7 @@ pub(in crate::http) struct TopRow {
     /// The tenant, if tenants or subjects are ranked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) tenant: Option<String>,
-    /// The tenants' current plan, if plans are ranked.
+    /// The plan that the tenants were on when they used it, if plans are ranked; empty for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) plan: Option<String>,
     /// The operation, if operations are ranked; empty for none.
