@@ -32,6 +32,7 @@ mod damages;
 pub mod decisions;
 mod deliveries;
 mod destructive_calls;
+mod due;
 pub mod entries;
 pub mod epochs;
 pub mod erasure;

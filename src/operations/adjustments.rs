@@ -107,6 +107,12 @@ impl Adjustments {
         Ok(decided)
     }
 
+    /// How many that are approved would be carried out now.
+    pub async fn due(&self) -> Answer<u64> {
+        let due = self.core.ledger.adjustments_to_carry_out(PAGE).await?;
+        Ok(u64::try_from(due.len()).unwrap_or(u64::MAX))
+    }
+
     /// Carries out what is approved and could not be booked at once. Returns how many are booked now.
     pub async fn follow(&self) -> Answer<u64> {
         let (mut done, mut away) = (0, BTreeMap::new());

@@ -54,7 +54,7 @@ pub use erasure::Erasure;
 pub use error::{Answer, FieldError, OperationError};
 pub use estimates::Estimates;
 pub use grants::GrantVerbs;
-pub use jobs::Jobs;
+pub use jobs::{Jobs, RunProgress};
 pub use keys::{Keys, Recognised};
 pub use limit_bans::{LimitBans, ListedBan};
 pub use load::Load;
