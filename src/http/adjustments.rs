@@ -263,7 +263,8 @@ pub(super) async fn list_adjustments(
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     let tenant = query.parsed("tenant")?;
     let filter = filter(query, tenant)?;
-    let rows = state.read(state.operations.reads.list_adjustments(AdjustmentsRequest { filter, page })).await?;
+    let rows =
+        state.read(state.operations.reads.list_adjustments(AdjustmentsRequest { filter, page })).await?;
     listing.answer(&state.cursor_key, rows.map(AdjustmentAnswer::from))
 }
 

@@ -134,7 +134,11 @@ impl Listing {
         }
         let snapshot = state.read(state.operations.reads.snapshot()).await?;
         let first = state.read(async { ask(snapshot.reads()?, page).await }).await?;
-        if self.format == Format::Csv { Ok(csv_of(snapshot, ask, first)) } else { workbook_of(state, snapshot, ask, first).await }
+        if self.format == Format::Csv {
+            Ok(csv_of(snapshot, ask, first))
+        } else {
+            workbook_of(state, snapshot, ask, first).await
+        }
     }
 }
 
@@ -152,11 +156,12 @@ where
         lines.map(Bytes::from).map_err(|fault| csv::broken_off(&*fault))
     };
     let begin = lines(Some(&header), &first);
-    let rest = stream::try_unfold((snapshot, ask, lines, first.next), |(snapshot, ask, lines, next)| async move {
-        let Some(after) = next else { return Ok(None) };
-        let rows = next_rows(&snapshot, &ask, after).await.map_err(|fault| csv::broken_off(&fault))?;
-        Ok(Some((lines(None, &rows)?, (snapshot, ask, lines, rows.next))))
-    });
+    let rest =
+        stream::try_unfold((snapshot, ask, lines, first.next), |(snapshot, ask, lines, next)| async move {
+            let Some(after) = next else { return Ok(None) };
+            let rows = next_rows(&snapshot, &ask, after).await.map_err(|fault| csv::broken_off(&fault))?;
+            Ok(Some((lines(None, &rows)?, (snapshot, ask, lines, rows.next))))
+        });
     csv::attached(T::FILE).streaming(stream::iter([begin]).chain(rest))
 }
 

@@ -19,8 +19,8 @@ use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, GroupBy};
 use crate::operations::Reads;
 use crate::operations::requests::{
-    BalanceFilter, BalancesRequest, ClosedFilter, ExpiredFilter, LeakedRequest, Page,
-    ReconciliationsRequest, RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
+    BalanceFilter, BalancesRequest, ClosedFilter, ExpiredFilter, LeakedRequest, Page, ReconciliationsRequest,
+    RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -224,8 +224,8 @@ pub(super) async fn report_rollover(
     listing.answer_or_file(&state, page, ask).await
 }
 
-/// What stood in the accounts at an instant, after all that was booked by then: of units by meter and period, of money by
-/// currency. By tenant, meter and period, without rows in which nothing stood; a key bound to a tenant sees its own.
+/// What stood in the accounts at an instant, after all that was booked by then: of units by meter and period, of money
+/// by currency. By tenant, meter and period, without rows in which nothing stood; a key bound to a tenant sees its own.
 #[utoipa::path(
     tag = "reports",
     params(

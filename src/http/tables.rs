@@ -3,8 +3,8 @@
 use super::adjustments::AdjustmentAnswer;
 use super::cell::Cell;
 use super::shapes::{
-    BalanceRow, EntryRow, FindingRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, SubjectAnswer,
-    TopRow, UsageRow,
+    BalanceRow, EntryRow, FindingRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow,
+    SubjectAnswer, TopRow, UsageRow,
 };
 
 /// A row of a list that can also be a file.
@@ -181,7 +181,8 @@ impl TableRow for BalanceRow {
     ];
 
     fn table_rows(&self) -> Vec<Vec<Cell>> {
-        let names = [Some(&self.tenant), Some(&self.meter), self.period_start.as_ref(), self.period_end.as_ref()];
+        let names =
+            [Some(&self.tenant), Some(&self.meter), self.period_start.as_ref(), self.period_end.as_ref()];
         let amounts = [
             &self.granted,
             &self.rolled_in,

@@ -72,7 +72,8 @@ impl LongSheet {
     pub(super) async fn add(mut self, rows: Vec<Vec<Cell>>) -> Result<Self, Problem> {
         let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         if count > ROWS_MAX - self.rows {
-            let message = format!("has at most {ROWS_MAX} rows in a workbook; narrow the filters, or take `csv`");
+            let message =
+                format!("has at most {ROWS_MAX} rows in a workbook; narrow the filters, or take `csv`");
             return Err(Problem::parameter("format", message));
         }
         let written = web::block(move || {
@@ -91,7 +92,8 @@ impl LongSheet {
 
     /// The workbook as the body of an answer, with the name of the file that it is saved as.
     pub(super) async fn answer(mut self, file: &str) -> Result<HttpResponse, Problem> {
-        let saved = web::block(move || self.workbook.save_to_buffer()).await.map_err(|fault| failed(&fault))?;
+        let saved =
+            web::block(move || self.workbook.save_to_buffer()).await.map_err(|fault| failed(&fault))?;
         Ok(attached(file, saved.map_err(|fault| failed(&fault))?))
     }
 }

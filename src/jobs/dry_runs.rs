@@ -21,7 +21,8 @@ pub(super) async fn said(job: Job, operations: &Operations) -> Answer<Option<Str
             ))
         }
         Job::Upgrades => {
-            let (applied, followed) = (operations.upgrades.due().await?, operations.plan_changes.due().await?);
+            let (applied, followed) =
+                (operations.upgrades.due().await?, operations.plan_changes.due().await?);
             Some(format!(
                 "would put {applied} tenants on approved plans; the quotas of {followed} changes of plan would follow"
             ))

@@ -1,4 +1,4 @@
-//! What stood in the accounts at an instant: the balances of now without what was booked since.
+//! What stood in the accounts at an instant: the current balances without what was booked since.
 
 use std::collections::BTreeMap;
 
@@ -107,9 +107,10 @@ impl Row {
         Ok(BalanceAsOf {
             tenant: number::tenant(&self.tenant)?,
             meter: MeterId::parse(&self.meter).map_err(|_| damaged())?,
-            period_ms: self.period_start.zip(self.period_end).map(|(start, end)| {
-                (start.timestamp_millis(), end.timestamp_millis())
-            }),
+            period_ms: self
+                .period_start
+                .zip(self.period_end)
+                .map(|(start, end)| (start.timestamp_millis(), end.timestamp_millis())),
             accounts,
         })
     }

@@ -124,7 +124,8 @@ impl Ledger {
         let greeting = format!("{}{BEGIN_SNAPSHOT}", greeting(options, NEW_PLANS));
         let pool = pool_of(options, 1, greeting, Some(AtomicBool::new(false)), &self.shared.runtime)?;
         let snapshot = Self { shared: self.shared.clone(), pool };
-        drop(snapshot.connection().await?);
+        // The first question decides the instant.
+        snapshot.now_ms().await?;
         Ok(snapshot)
     }
 

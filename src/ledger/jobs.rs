@@ -231,17 +231,14 @@ impl Ledger {
     /// Notes how far a run is: how much is done of how much. Nothing is noted when another instance has taken it over.
     pub async fn note_progress(&self, run: &JobRun, done: u64, total: u64) -> Result<(), LedgerError> {
         let JobRun { job, owner, fence, scheduled_for, .. } = run.clone();
-        let so_far = (
-            job_runs::done.eq(Some(number::signed(done))),
-            job_runs::total.eq(Some(number::signed(total))),
-        );
+        let so_far =
+            (job_runs::done.eq(Some(number::signed(done))), job_runs::total.eq(Some(number::signed(total))));
         let claimed = claimed(job, scheduled_for, owner, fence);
         self.execute(diesel::update(claimed).set(so_far)).await.map(drop)
     }
 
     /// Ends a run and sets when the job is due next (service time, unix ms). Returns false and changes nothing when
-    /// another instance has taken the run over. A job that was made due during the run stays due. A dry run does nothing
-    /// of what is due: its time stays.
+    /// another instance has taken the run over. A job that was made due during the run stays due.
     pub async fn finish_job(
         &self,
         run: &JobRun,
@@ -249,7 +246,7 @@ impl Ledger {
         outcome: &str,
         next_due_ms: i64,
     ) -> Result<bool, LedgerError> {
-        let JobRun { job, owner, fence, scheduled_for, rings, manner } = run.clone();
+        let JobRun { job, owner, fence, scheduled_for, rings, .. } = run.clone();
         let (outcome, next_due) = (outcome.to_owned(), instant::from_ms(next_due_ms)?);
         self.transact(BEGIN, move |connection| {
             async move {
@@ -261,13 +258,8 @@ impl Ledger {
                 if end.execute(connection).await? == 0 {
                     return Ok(false);
                 }
-                let serve = diesel::update(jobs::table.find(&job));
-                let serve = serve.set(jobs::served.eq(greatest(jobs::served, rings)));
-                serve.execute(connection).await?;
-                if !manner.dry_run {
-                    let next = diesel::update(jobs::table.find(&job)).set(jobs::next_due.eq(next_due));
-                    next.execute(connection).await?;
-                }
+                let next = (jobs::next_due.eq(next_due), jobs::served.eq(greatest(jobs::served, rings)));
+                diesel::update(jobs::table.find(&job)).set(next).execute(connection).await?;
                 let served = diesel::update(jobs::table.find(&job).filter(jobs::rings.eq(rings)));
                 let as_usual = (jobs::asked_as_of.eq(None::<DateTime<Utc>>), jobs::asked_dry_run.eq(false));
                 served.set(as_usual).execute(connection).await?;

@@ -21,9 +21,9 @@ use crate::operations::requests::{Ack, Role};
 pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
-    AuditRecord, BalanceAsOf, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
-    QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredDelivery, StoredEntry, StoredGrant,
-    StoredWebhook, UsageFigures,
+    AuditRecord, BalanceAsOf, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement,
+    MinuteOfViolations, QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredDelivery,
+    StoredEntry, StoredGrant, StoredWebhook, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use adjustment::AdjustmentDetails;

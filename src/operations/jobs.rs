@@ -1,7 +1,6 @@
 //! The jobs, from the ledger's rows: when each is due, what its last run ended with, and runs that somebody asks for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
@@ -15,31 +14,6 @@ use crate::operations::error::{Answer, FieldError, OperationError};
 const AS_OF_AN_INSTANT: [&str; 2] = [CLOSE, STATEMENTS];
 /// The jobs that change the books: each has a dry run.
 const WITH_DRY_RUN: [&str; 5] = [CLOSE, STATEMENTS, GRANTS, PERIODS, UPGRADES];
-
-/// How far a run of a job is.
-#[derive(Debug, Default)]
-pub struct RunProgress {
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl RunProgress {
-    /// There is so much left to do.
-    pub fn expect(&self, left: u64) {
-        self.total.store(self.done.load(Ordering::Relaxed).saturating_add(left), Ordering::Relaxed);
-    }
-
-    /// So much more is done.
-    pub fn add(&self, done: u64) {
-        self.done.fetch_add(done, Ordering::Relaxed);
-    }
-
-    /// How much is done, of how much; none where it is not known how much there is to do.
-    pub fn now(&self) -> Option<(u64, u64)> {
-        let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        (total > 0).then_some((done, total.max(done)))
-    }
-}
 
 /// The jobs of the installation, as the ledger's rows have them.
 pub struct Jobs {

@@ -12,8 +12,8 @@ use crate::operations::boundaries::Boundaries;
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::jobs::RunProgress;
 use crate::operations::memory::{Memory, quota_period};
+use crate::operations::run_progress::RunProgress;
 
 /// How many periods are read at once.
 const PAGE: usize = 2_000;
@@ -68,17 +68,12 @@ impl Periods {
         Ok(done)
     }
 
-    async fn close_round(
-        &self,
-        manner: Manner,
-        grace: Duration,
-        progress: &RunProgress,
-    ) -> Answer<Closed> {
+    async fn close_round(&self, manner: Manner, grace: Duration, progress: &RunProgress) -> Answer<Closed> {
         let now_ms = self.core.gate_now_ms();
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
-        progress.expect(self.core.ledger.count_periods_to_close(ended_by_ms).await?);
+        progress.set_left(self.core.ledger.count_periods_to_close(ended_by_ms).await?);
         let (mut done, mut after) = (Closed::default(), None);
         let mut boundaries = Boundaries::new(&self.core);
         loop {

@@ -128,12 +128,18 @@ async fn balances_as_of_every_mark_of_a_history_are_those_that_were_read_then() 
         some_work(&app, &mut chance).await;
         marks.push(mark(&app).await);
         if round % 2 == 1 {
-            app.move_clock(["2026-04-10T00:00:00Z", "2026-05-10T00:00:00Z", "2026-06-10T00:00:00Z"][round / 2]).await;
+            app.move_clock(
+                ["2026-04-10T00:00:00Z", "2026-05-10T00:00:00Z", "2026-06-10T00:00:00Z"][round / 2],
+            )
+            .await;
             bill(&app).await;
             marks.push(mark(&app).await);
         }
     }
-    assert!(marks.windows(2).all(|pair| pair[0].held != pair[1].held), "something was booked between all marks");
+    assert!(
+        marks.windows(2).all(|pair| pair[0].held != pair[1].held),
+        "something was booked between all marks"
+    );
     assert!(marks.iter().any(|mark| mark.held.iter().any(|line| line.starts_with("acme money:EUR "))));
     for Mark { as_of, held } in &marks {
         let (mut found, mut cursor) = (Vec::new(), String::new());
@@ -154,13 +160,16 @@ async fn balances_are_chosen_by_tenant_and_meter_and_are_a_file_too() {
     let app = with_prices().await;
     app.use_pages("a", "60").await.expect(201);
     app.post_keyed(USAGE, "b", pages("7").of("other")).await.expect(201);
-    app.post_keyed(USAGE, "c", json!({ "tenant": "acme", "meter": "token", "amount": "4" })).await.expect(201);
+    app.post_keyed(USAGE, "c", json!({ "tenant": "acme", "meter": "token", "amount": "4" }))
+        .await
+        .expect(201);
     app.move_clock("2026-04-10T00:00:00Z").await;
     bill(&app).await;
     app.drained().await;
     let chosen = async |caller: &Caller, query: &str| -> Vec<String> {
         let body = caller.get(&format!("{BALANCES}?{query}")).await.expect(200).body;
-        let name = |row: &Value| format!("{} {}", row["tenant"].as_str().unwrap(), row["meter"].as_str().unwrap());
+        let name =
+            |row: &Value| format!("{} {}", row["tenant"].as_str().unwrap(), row["meter"].as_str().unwrap());
         let mut names: Vec<_> = body["data"].as_array().unwrap().iter().map(name).collect();
         names.dedup();
         names
@@ -175,7 +184,10 @@ async fn balances_are_chosen_by_tenant_and_meter_and_are_a_file_too() {
     assert_eq!(table[0], titles);
     let [money, pages] = [1, 2].map(|at: usize| table[at].rsplit_once(',').unwrap().0);
     assert_eq!(money, "acme,money:EUR,,,,,,,,,,,,,,,,6.00,6.00,0.00,0.00,0.00");
-    assert_eq!(pages, "acme,page,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z,50,0,0,10,0,0,0,60,0,0,0,0,0,,,,,");
+    assert_eq!(
+        pages,
+        "acme,page,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z,50,0,0,10,0,0,0,60,0,0,0,0,0,,,,,"
+    );
     let bound = app.make_key("finance", Some("other")).await;
     assert_eq!(chosen(&bound, "").await, ["other money:EUR", "other page"]);
     bound.get(&format!("{BALANCES}?tenant=acme")).await.is_problem(403, "forbidden");

@@ -204,10 +204,12 @@ async fn a_file_has_all_rows_as_of_one_instant_however_many_they_are() {
 async fn what_is_written_while_a_file_is_read_is_not_in_it_and_a_lost_connection_ends_it() {
     let app = with_policy().await;
     as_owner(&app.database, COMPARISONS).await.unwrap();
-    let asked = ReconciliationsRequest { tenant: None, state: None, page: Page { limit: 10_000, after: None } };
+    let asked =
+        ReconciliationsRequest { tenant: None, state: None, page: Page { limit: 10_000, after: None } };
     let reads = &app.app().operations.reads;
     let snapshot = reads.snapshot().await.unwrap();
-    let count = async |reads: &Reads| reads.list_reconciliations(asked.clone()).await.map(|rows| rows.data.len());
+    let count =
+        async |reads: &Reads| reads.list_reconciliations(asked.clone()).await.map(|rows| rows.data.len());
     as_owner(&app.database, "DELETE FROM reconciliations").await.unwrap();
     assert_eq!(count(reads).await.unwrap(), 0);
     assert_eq!(count(snapshot.reads().unwrap()).await.unwrap(), 10_000);

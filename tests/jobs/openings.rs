@@ -124,7 +124,7 @@ async fn months_that_left_are_in_files_and_the_books_stay_proven() {
             .await;
     assert_eq!(after, before);
     assert!(detached(&app, to.path(), false).await.unwrap().is_empty(), "a second run finds nothing to do");
-    // Balances are as they were, and are told as of no instant before the last entry that left was booked.
+    // Balances are as they were, and are read as of no instant before the last entry that left was booked.
     let then = balances["as_of"].as_str().unwrap();
     let now = app.get(&format!("/v1/reports/balances?at={then}")).await.expect(200).body;
     assert_eq!(now["data"], balances["data"]);

@@ -108,8 +108,8 @@ pub(in crate::http) struct RolloverRow {
     pub(in crate::http) repaid: String,
 }
 
-/// What stood in the accounts of a tenant's meter in one period, or of its money in one currency, over all periods. Of a
-/// meter what was granted, rolled in, carried in, overage and adjusted is in sum the other accounts; of money what is
+/// What stood in the accounts of a tenant's meter in one period, or of its money in one currency, over all periods. Of
+/// a meter what was granted, rolled in, carried in, overage and adjusted is in sum the other accounts; of money what is
 /// receivable is the sum of the others.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct BalanceRow {

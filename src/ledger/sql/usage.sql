@@ -1,6 +1,6 @@
 -- Groups first, pages after: a page starts after (start, place), newest first. A group that is not asked for ($12 to
--- $15) is an empty text. $16 chooses rows with a subject or rows without one. A plan is the one that the tenant was on as
--- the hour ended; before it was made, its first one.
+-- $15) is an empty text. $16 chooses rows with a subject or rows without one. A plan is the one that the tenant was
+-- on as the hour ended; before it was made, its first one.
 WITH plans AS MATERIALIZED (
     SELECT tenant, plan, coalesce(lead(since) OVER versions, 'infinity') AS until_at,
         CASE WHEN lag(version) OVER versions IS NULL THEN '-infinity' ELSE since END AS from_at

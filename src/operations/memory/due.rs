@@ -24,7 +24,8 @@ impl Memory {
             let plans = ledger.plans_to_come(&tenants).await?;
             for ending in page {
                 let tenant = ending.tenant.clone();
-                let (is_open, next) = (ending.next_is_open, self.next_period(ending, plans.get(&tenant)).await?);
+                let (is_open, next) =
+                    (ending.next_is_open, self.next_period(ending, plans.get(&tenant)).await?);
                 due.opened += u64::from(next.is_some() && !is_open);
                 due.delivered += u64::from(next.is_some());
             }

@@ -55,7 +55,9 @@ fn check(at_ms: i64, span: BalanceSpan) -> Answer<()> {
 
 fn place(text: &str) -> Answer<(i64, BalanceCursor)> {
     let parts: Vec<_> = text.split(' ').collect();
-    let [at, tenant, meter, period_start] = parts.as_slice() else { return Err(OperationError::bad_cursor()) };
+    let [at, tenant, meter, period_start] = parts.as_slice() else {
+        return Err(OperationError::bad_cursor());
+    };
     let place = BalanceCursor {
         tenant: TenantId::parse(tenant).map_err(|_| OperationError::bad_cursor())?,
         meter: MeterId::parse(meter).map_err(|_| OperationError::bad_cursor())?,
