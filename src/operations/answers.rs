@@ -222,7 +222,7 @@ impl<T> Rows<T> {
     }
 
     /// The same page, read at this instant (unix ms).
-    pub(super) fn as_of(self, as_of_ms: i64) -> Self {
+    pub(super) fn read_at(self, as_of_ms: i64) -> Self {
         Self { as_of_ms: Some(as_of_ms), ..self }
     }
 

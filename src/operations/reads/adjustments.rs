@@ -14,7 +14,8 @@ impl Reads {
         let after = page.after.as_deref().map(place).transpose()?;
         let as_of_ms = self.books.now_ms().await?;
         let rows = self.books.list_adjustments(&filter, after, limit + 1).await?;
-        let rows = Rows::page(rows, limit, |row| format!("{}:{}", row.posted_at_ms, row.id)).as_of(as_of_ms);
+        let rows =
+            Rows::page(rows, limit, |row| format!("{}:{}", row.posted_at_ms, row.id)).read_at(as_of_ms);
         Ok(rows.map(|stored| AdjustmentDetails { stored, replayed: false }))
     }
 }

@@ -36,7 +36,7 @@ impl Reads {
             let BalanceCursor { tenant, meter, period_start_ms } = balance.place();
             format!("{at_ms} {tenant} {meter} {period_start_ms}")
         });
-        Ok(page.as_of(at_ms))
+        Ok(page.read_at(at_ms))
     }
 }
 

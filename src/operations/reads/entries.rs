@@ -35,7 +35,7 @@ impl Reads {
             let EntryCursor { happened_at_ms, operation_id, step, line, leg } = row.place();
             format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}:{}", row.entry.tenant)
         });
-        Ok(page.as_of(as_of_ms))
+        Ok(page.read_at(as_of_ms))
     }
 
     /// From when on the books hold every entry, if a list from `from_ms` on reaches back before that (unix ms).

@@ -21,7 +21,7 @@ impl Reads {
             Reservation { ack: Ack::Ledger, resolved_at_ms, ..Reservation::new(row.id, row.record) }
         });
         let place = |hold: &Reservation| format!("{}:{}", hold.resolved_at_ms.unwrap_or_default(), hold.id);
-        Ok(Rows::page(holds.collect(), limit, place).as_of(as_of_ms))
+        Ok(Rows::page(holds.collect(), limit, place).read_at(as_of_ms))
     }
 
     fn expired_place(&self, text: &str) -> Answer<ExpiredCursor> {

@@ -38,7 +38,7 @@ impl Reads {
         };
         let page = self.books.usage(&query).await?;
         let place = |row: &UsageFigures| format!("{}:{}", row.place.start_ms, row.place.group);
-        Ok(Rows::page(page.rows, limit, place).as_of(page.as_of_ms))
+        Ok(Rows::page(page.rows, limit, place).read_at(page.as_of_ms))
     }
 
     /// Who used the most of a meter, the largest first.
@@ -57,7 +57,7 @@ impl Reads {
             limit: limit + 1,
         };
         let (ranked, as_of_ms) = self.books.top_usage(&query).await?;
-        Ok(Rows::page(ranked, limit, |row| row.rank.to_string()).as_of(as_of_ms))
+        Ok(Rows::page(ranked, limit, |row| row.rank.to_string()).read_at(as_of_ms))
     }
 
     /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to.

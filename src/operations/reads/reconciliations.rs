@@ -20,7 +20,7 @@ impl Reads {
         let as_of_ms = self.books.now_ms().await?;
         let rows = self.books.reconciliations(&filter, after, limit + 1).await?;
         let page = Rows::page(rows, limit, |row| format!("{}:{}", row.judged_at_us, row.checkpoint));
-        Ok(page.as_of(as_of_ms))
+        Ok(page.read_at(as_of_ms))
     }
 }
 

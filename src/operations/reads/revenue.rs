@@ -16,7 +16,7 @@ impl Reads {
         let limit = request.page.rows_max();
         let (rows, as_of_ms) = self.books.revenue(&request.filter, after.as_ref(), limit + 1).await?;
         let place = |row: &Revenue| format!("{}:{}", row.place.period, row.place.group);
-        Ok(Rows::page(rows, limit, place).as_of(as_of_ms))
+        Ok(Rows::page(rows, limit, place).read_at(as_of_ms))
     }
 }
 

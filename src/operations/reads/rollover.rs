@@ -20,7 +20,7 @@ impl Reads {
         let place = |closed: &ClosedPeriod| {
             format!("{} {} {}", closed.balance.period_ms.1, closed.tenant, closed.balance.meter)
         };
-        Ok(Rows::page(found, limit, place).as_of(as_of_ms))
+        Ok(Rows::page(found, limit, place).read_at(as_of_ms))
     }
 }
 
