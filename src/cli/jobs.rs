@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
@@ -31,15 +32,25 @@ struct Run {
     finished_at: Option<String>,
     succeeded: Option<bool>,
     outcome: Option<String>,
+    dry_run: bool,
+    progress: Option<Progress>,
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    done: u64,
+    total: u64,
 }
 
 impl Job {
     fn result(&self) -> &'static str {
-        match self.last_run.as_ref().map(|run| run.succeeded) {
+        match self.last_run.as_ref().map(|run| (run.succeeded, run.dry_run)) {
             None => "never ran",
-            Some(None) => "running",
-            Some(Some(true)) => "succeeded",
-            Some(Some(false)) => "failed",
+            Some((None, false)) => "running",
+            Some((None, true)) => "running dry",
+            Some((Some(true), false)) => "succeeded",
+            Some((Some(true), true)) => "succeeded dry",
+            Some((Some(false), _)) => "failed",
         }
     }
 }
@@ -74,14 +85,23 @@ async fn list(client: &Client) -> Result<Vec<Job>, Failure> {
     Ok(client.get::<List>(JOBS).await?.data)
 }
 
-/// Waits until a run that began after it was asked for has ended.
+/// Waits until a run that began after it was asked for has ended, and shows on a terminal how far it is.
 async fn ended(client: &Client, name: &str, patience: Duration) -> Result<Job, Failure> {
     let begun = Instant::now();
+    let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len}, {eta} left") {
+        bar.set_style(style);
+    }
     loop {
         let found = list(client).await?.into_iter().find(|job| job.name == name);
         let job = found.ok_or_else(|| Failure::new(format!("the job {name} is no longer planned")))?;
         if !job.is_asked_for {
             return Ok(job);
+        }
+        let under_way = job.last_run.as_ref().filter(|run| run.finished_at.is_none());
+        if let Some(Progress { done, total }) = under_way.and_then(|run| run.progress.as_ref()) {
+            bar.set_length(*total);
+            bar.set_position(*done);
         }
         if begun.elapsed() >= patience {
             let seconds = patience.as_secs();

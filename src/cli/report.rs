@@ -44,6 +44,7 @@ pub(super) async fn run(
         ReportCommand::Usage(report) => &report.connect,
         ReportCommand::Adjustments(report) => &report.connect,
         ReportCommand::Revenue(report)
+        | ReportCommand::Balances(report)
         | ReportCommand::Rollover(report)
         | ReportCommand::Top(report)
         | ReportCommand::Leaked(report)
@@ -54,6 +55,7 @@ pub(super) async fn run(
         ReportCommand::Usage(report) => table(report, &client.list(&path(report)).await?),
         ReportCommand::Adjustments(report) => adjustments(&client.list(&adjustments_path(report)).await?),
         ReportCommand::Revenue(report) => named(&client, "revenue", report).await?,
+        ReportCommand::Balances(report) => named(&client, "balances", report).await?,
         ReportCommand::Rollover(report) => named(&client, "rollover", report).await?,
         ReportCommand::Top(report) => named(&client, "top", report).await?,
         ReportCommand::Leaked(report) => named(&client, "leaked", report).await?,
@@ -141,6 +143,7 @@ async fn named(client: &Client, name: &str, report: &NamedReport) -> Result<Tabl
         ("to", report.to.map(|to| to.to_string())),
         ("tenant", report.tenant.as_ref().map(ToString::to_string)),
         ("meter", report.meter.as_ref().map(ToString::to_string)),
+        ("at", report.at.map(|at| at.to_string())),
         ("by", report.by.clone()),
         ("group_by", report.group_by.clone()),
     ];

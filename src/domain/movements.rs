@@ -109,7 +109,18 @@ impl Account {
 
     /// Whether a credit raises it; a debit raises the others.
     pub fn is_source(self) -> bool {
-        matches!(self, Self::Granted | Self::RolledIn | Self::CarriedIn | Self::Overage | Self::Adjusted)
+        matches!(
+            self,
+            Self::Granted
+                | Self::RolledIn
+                | Self::CarriedIn
+                | Self::Overage
+                | Self::Adjusted
+                | Self::Revenue
+                | Self::Deferred
+                | Self::Breakage
+                | Self::Tax
+        )
     }
 
     /// The place of an account of units in [`Self::OF_UNITS`].
@@ -264,9 +275,7 @@ impl Movement {
     /// Moves its period's accounts: a credit raises a source and lowers a place, a debit the reverse. So the sum of
     /// the sources stays equal to the sum of the places. Money moves none of them.
     pub fn apply(&self, accounts: &mut Accounts) {
-        let signed = |raises: bool| if raises { self.amount.decimal() } else { -self.amount.decimal() };
-        let (credited, debited) = (signed(self.credit.is_source()), signed(!self.debit.is_source()));
-        for (account, amount) in [(self.credit, credited), (self.debit, debited)] {
+        for (account, amount) in move_amount(self.credit, self.debit, self.amount.decimal()) {
             if let Some(stands) = accounts.get_mut(account.index()) {
                 *stands += amount;
             }
@@ -281,6 +290,12 @@ impl Movement {
             _ => None,
         }
     }
+}
+
+/// What an amount that is credited to one account and debited to another adds to each.
+pub fn move_amount(credit: Account, debit: Account, amount: Decimal) -> [(Account, Decimal); 2] {
+    let signed = |raises: bool| if raises { amount } else { -amount };
+    [(credit, signed(credit.is_source())), (debit, signed(!debit.is_source()))]
 }
 
 /// The movements that move something.

@@ -19,9 +19,9 @@ use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
 use crate::domain::signed_amount::SignedAmount;
-use crate::operations::FieldError;
 use crate::operations::answers::AdjustmentDetails;
-use crate::operations::requests::{AdjustmentFilter, AdjustmentsRequest};
+use crate::operations::requests::{AdjustmentFilter, AdjustmentsRequest, Page};
+use crate::operations::{FieldError, Reads};
 
 const TEXT_CHARACTERS_MAX: usize = 500;
 
@@ -263,7 +263,8 @@ pub(super) async fn list_adjustments(
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     let tenant = query.parsed("tenant")?;
     let filter = filter(query, tenant)?;
-    let rows = state.read(state.operations.adjustments.list(AdjustmentsRequest { filter, page })).await?;
+    let rows =
+        state.read(state.operations.reads.list_adjustments(AdjustmentsRequest { filter, page })).await?;
     listing.answer(&state.cursor_key, rows.map(AdjustmentAnswer::from))
 }
 
@@ -299,8 +300,11 @@ pub(super) async fn report_adjustments(
 ) -> Result<HttpResponse, Problem> {
     let ReportQuery { query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let filter = filter(query, tenant)?;
-    let rows = state.read(state.operations.adjustments.list(AdjustmentsRequest { filter, page })).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(AdjustmentAnswer::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = AdjustmentsRequest { filter: filter.clone(), page };
+        Ok(reads.list_adjustments(asked).await?.map(AdjustmentAnswer::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 fn filter(mut query: Query, tenant: Option<TenantId>) -> Result<AdjustmentFilter, Problem> {

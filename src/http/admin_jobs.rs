@@ -24,9 +24,9 @@ struct JobAnswer {
     next_due: String,
     /// Whether a run was asked for that has not ended yet.
     is_asked_for: bool,
-    /// When a run last ended well; null if none did.
+    /// When a run that was no dry run last ended well; null if none did.
     succeeded_at: Option<String>,
-    /// Its last run; null if there was none.
+    /// Its last run, also a dry one; null if there was none.
     last_run: Option<JobRunAnswer>,
 }
 
@@ -45,6 +45,19 @@ struct JobRunAnswer {
     succeeded: Option<bool>,
     /// The outcome in words; null while it runs.
     outcome: Option<String>,
+    /// Whether it was a dry run, which says what would be done and does nothing.
+    dry_run: bool,
+    /// How far it is, about every two seconds; null for a job that does not say so.
+    progress: Option<ProgressAnswer>,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+struct ProgressAnswer {
+    /// How much is done, such as periods that are closed.
+    done: i64,
+    /// Of how much, as far as it is known.
+    total: i64,
 }
 
 impl From<JobState> for JobAnswer {
@@ -68,6 +81,8 @@ impl From<LastRun> for JobRunAnswer {
             finished_at: last.finished_at_ms.map(rfc3339),
             succeeded: last.succeeded,
             outcome: last.outcome,
+            dry_run: last.dry_run,
+            progress: last.done.zip(last.total).map(|(done, total)| ProgressAnswer { done, total }),
         }
     }
 }
@@ -96,7 +111,8 @@ struct RunBody {
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     at: Option<Time>,
-    /// Whether to say only what would be done; likewise only for these.
+    /// Whether to say only what would be done; only for jobs that change the books: `close`, `statements`, `grants`,
+    /// `periods` and `upgrades`.
     #[serde(default)]
     dry_run: bool,
 }

@@ -17,12 +17,13 @@ use super::shapes::EntryRow;
 use super::state::State;
 use super::tables::TableRow;
 use crate::domain::instant::rfc3339;
+use crate::operations::Reads;
 use crate::operations::answers::StoredEntry;
-use crate::operations::requests::EntriesRequest;
+use crate::operations::requests::{EntriesRequest, Page};
 
 /// What `format` means for entries.
 const FORMAT: &str = "`json`, in pages; without `limit` and `cursor`, `csv`, a file of all rows as of the instant in its \
-     column `as_of`, or `xlsx`, a workbook of at most 10000 rows. `json` if absent.";
+     column `as_of`, or `xlsx`, a workbook of at most 1048575 rows. `json` if absent.";
 
 /// The entries of the books.
 #[utoipa::path(
@@ -112,8 +113,11 @@ async fn answer(state: &State, listing: &Listing, asked: EntriesRequest) -> Resu
     let mut answer = if listing.is_csv() {
         export(state, asked).await?
     } else {
-        let rows = state.read(state.operations.reads.list_entries(asked)).await?;
-        listing.answer_or_file(&state.cursor_key, rows.map(EntryRow::from)).await?
+        let page = asked.page.clone();
+        let ask = async move |reads: &Reads, page: Page| {
+            Ok(reads.list_entries(EntriesRequest { page, ..asked.clone() }).await?.map(EntryRow::from))
+        };
+        listing.answer_or_file(state, page, ask).await?
     };
     let text = held_from_ms.and_then(|from_ms| HeaderValue::try_from(rfc3339(from_ms)).ok());
     if let Some(text) = text {

@@ -1,6 +1,8 @@
 //! Lists: the page asked for, and the page answered with its signed cursor; or the whole list as a file.
 
+use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
+use futures::stream::{self, StreamExt};
 use serde::Serialize;
 
 use super::answer::{List, json};
@@ -12,11 +14,12 @@ use super::problem::Problem;
 use super::query::Query;
 use super::state::State;
 use super::tables::TableRow;
-use super::xlsx::{self, Sheet};
+use super::xlsx::LongSheet;
 use crate::domain::ids::TenantId;
 use crate::domain::instant::rfc3339;
 use crate::operations::answers::Rows;
 use crate::operations::requests::Page;
+use crate::operations::{Answer, Reads, Snapshot};
 
 /// How a list may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +32,8 @@ enum Format {
 const FORMATS: &[(&str, Format)] = &[("json", Format::Json), ("csv", Format::Csv), ("xlsx", Format::Xlsx)];
 
 /// What `format` means for a list.
-pub(super) const FORMAT_PARAMETER: &str = "`json`, in pages; `csv` or `xlsx` (a workbook), a file of all rows, at most \
-     10000, without `limit` and `cursor`. `json` if absent.";
+pub(super) const FORMAT_PARAMETER: &str = "`json`, in pages; without `limit` and `cursor`, `csv`, a file of all rows as of one instant, \
+     or `xlsx`, a workbook of them, at most 1048575. `json` if absent.";
 
 /// What every report over tenants is asked with.
 pub(super) struct ReportQuery {
@@ -114,68 +117,90 @@ impl Listing {
         )
     }
 
-    /// Answers a page, or the file that was asked for.
-    pub(super) async fn answer_or_file<T: Serialize + TableRow>(
+    /// Answers a page, or the file that was asked for: all rows of one instant, however many pages are asked for.
+    pub(super) async fn answer_or_file<T, Ask>(
         &self,
-        key: &CursorKey,
-        rows: Rows<T>,
-    ) -> Result<HttpResponse, Problem> {
+        state: &State,
+        page: Page,
+        ask: Ask,
+    ) -> Result<HttpResponse, Problem>
+    where
+        T: Serialize + TableRow + 'static,
+        Ask: AsyncFn(&Reads, Page) -> Answer<Rows<T>> + 'static,
+    {
         if self.format == Format::Json {
-            return self.answer(key, rows);
+            let rows = state.read(ask(&state.operations.reads, page)).await?;
+            return self.answer(&state.cursor_key, rows);
         }
-        let as_of_ms = rows.as_of_ms;
-        let (header, rows) = whole(rows)?;
+        let snapshot = state.read(state.operations.reads.snapshot()).await?;
+        let first = state.read(async { ask(snapshot.reads()?, page).await }).await?;
         if self.format == Format::Csv {
-            return csv::answer(T::FILE, &header, &rows);
+            Ok(csv_of(snapshot, ask, first))
+        } else {
+            workbook_of(state, snapshot, ask, first).await
         }
-        xlsx::answer_long(T::FILE, as_of_ms, Sheet { name: "Rows", header, rows }).await
     }
 }
 
-/// A table's columns and rows.
-type Table = (Vec<&'static str>, Vec<Vec<Cell>>);
-
-/// The table of all rows, with the instant of the figures in its last column; refused where rows are left over.
-fn whole<T: TableRow>(list: Rows<T>) -> Result<Table, Problem> {
-    let mut header = T::COLUMNS.to_vec();
-    let most = usize::try_from(Page::ROWS_MAX).unwrap_or(usize::MAX);
-    let mut rows: Vec<_> = list.data.iter().flat_map(TableRow::table_rows).take(most + 1).collect();
-    if list.next.is_some() || rows.len() > most {
-        let message = format!("has at most {most} rows in a file; narrow the filters, or read pages of JSON");
-        return Err(Problem::parameter("format", message));
-    }
-    if let Some(as_of) = list.as_of_ms.map(rfc3339) {
-        header.push("as_of");
-        rows.iter_mut().for_each(|row| row.push(Cell::text(Some(&as_of))));
-    }
-    Ok((header, rows))
+/// A file that is sent while it is read. What fails after its first rows breaks the answer off, so that a client does
+/// not take the part for the whole.
+fn csv_of<T, Ask>(snapshot: Snapshot, ask: Ask, first: Rows<T>) -> HttpResponse
+where
+    T: TableRow + 'static,
+    Ask: AsyncFn(&Reads, Page) -> Answer<Rows<T>> + 'static,
+{
+    let as_of = first.as_of_ms.map(rfc3339);
+    let header = header_of::<T>(as_of.as_ref());
+    let lines = move |header: Option<&[&str]>, rows: &Rows<T>| {
+        let lines = csv::lines(header, &table_of(rows, as_of.as_ref()));
+        lines.map(Bytes::from).map_err(|fault| csv::broken_off(&*fault))
+    };
+    let begin = lines(Some(&header), &first);
+    let rest =
+        stream::try_unfold((snapshot, ask, lines, first.next), |(snapshot, ask, lines, next)| async move {
+            let Some(after) = next else { return Ok(None) };
+            let rows = next_rows(&snapshot, &ask, after).await.map_err(|fault| csv::broken_off(&fault))?;
+            Ok(Some((lines(None, &rows)?, (snapshot, ask, lines, rows.next))))
+        });
+    csv::attached(T::FILE).streaming(stream::iter([begin]).chain(rest))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Row;
-
-    impl TableRow for Row {
-        const FILE: &'static str = "rows";
-        const COLUMNS: &'static [&'static str] = &["number"];
-
-        fn table_rows(&self) -> Vec<Vec<Cell>> {
-            vec![vec![Cell::number(Some(1))]; 2]
-        }
+/// A workbook, which is sent once it is whole; refused where its rows are more than a sheet takes.
+async fn workbook_of<T, Ask>(
+    state: &State,
+    snapshot: Snapshot,
+    ask: Ask,
+    first: Rows<T>,
+) -> Result<HttpResponse, Problem>
+where
+    T: TableRow,
+    Ask: AsyncFn(&Reads, Page) -> Answer<Rows<T>>,
+{
+    let as_of = first.as_of_ms.map(rfc3339);
+    let mut sheet = LongSheet::begin("Rows", &header_of::<T>(as_of.as_ref()), first.as_of_ms)?;
+    let mut rows = first;
+    loop {
+        sheet = sheet.add(table_of(&rows, as_of.as_ref())).await?;
+        let Some(after) = rows.next else { break };
+        rows = state.read(next_rows(&snapshot, &ask, after)).await?;
     }
+    sheet.answer(T::FILE).await
+}
 
-    fn rows(count: usize, next: Option<&str>) -> Rows<Row> {
-        let data = std::iter::repeat_with(|| Row).take(count).collect();
-        Rows { data, next: next.map(str::to_owned), as_of_ms: None }
-    }
+async fn next_rows<T>(
+    snapshot: &Snapshot,
+    ask: &impl AsyncFn(&Reads, Page) -> Answer<Rows<T>>,
+    after: String,
+) -> Answer<Rows<T>> {
+    ask(snapshot.reads()?, Page { limit: Page::ROWS_MAX, after: Some(after) }).await
+}
 
-    #[test]
-    fn a_file_is_whole_or_refused() {
-        assert_eq!(whole(rows(5_000, None)).unwrap().1.len(), 10_000);
-        for list in [rows(5_001, None), rows(1, Some("2"))] {
-            assert!(whole(list).unwrap_err().to_string().contains("10000"));
-        }
-    }
+/// The titles of a file's columns, with the instant of its figures as the last one.
+fn header_of<T: TableRow>(as_of: Option<&String>) -> Vec<&'static str> {
+    T::COLUMNS.iter().copied().chain(as_of.map(|_| "as_of")).collect()
+}
+
+fn table_of<T: TableRow>(rows: &Rows<T>, as_of: Option<&String>) -> Vec<Vec<Cell>> {
+    let rows = rows.data.iter().flat_map(TableRow::table_rows);
+    rows.map(|row| row.into_iter().chain(as_of.map(|as_of| Cell::text(Some(as_of)))).collect()).collect()
 }

@@ -101,8 +101,14 @@ fn complete(operation: &mut Operation, route: &Route) {
 }
 
 /// Calls that may not find what they name, although their path names nothing.
-const NAMES_OUTSIDE_PATH: [&str; 5] =
-    ["/v1/admin/bans", "/v1/admin/clock", "/v1/admin/overrides", "/v1/admin/prices", "/v1/reports/usage"];
+const NAMES_OUTSIDE_PATH: [&str; 6] = [
+    "/v1/admin/bans",
+    "/v1/admin/clock",
+    "/v1/admin/overrides",
+    "/v1/admin/prices",
+    "/v1/reports/balances",
+    "/v1/reports/usage",
+];
 
 /// The problems a call can answer with, by its parameters and the servers it needs.
 fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static str)> {

@@ -21,9 +21,9 @@ use crate::domain::amount::Amount;
 use crate::domain::supplier_bill::{
     BillId, BillState, BillTerms, Columns, Finding, Outcome, TOLERANCE_SECONDS_MAX, Tolerance, UseReference,
 };
-use crate::operations::BillUpload;
 use crate::operations::answers::BillDetails;
-use crate::operations::requests::{BillRequest, FindingsRequest};
+use crate::operations::requests::{BillRequest, FindingsRequest, Page};
+use crate::operations::{BillUpload, Reads};
 
 /// The most characters of a supplier's name, a column's title or a key of metadata.
 const NAME_CHARACTERS_MAX: usize = 128;
@@ -166,7 +166,7 @@ pub(super) async fn get_bill(
     params(
         ("id" = String, Path, description = "The comparison."),
         ("outcome" = Option<String>, Query, description = "Only `matched`, `different`, `missing_here` or `missing_there`."),
-        ("format" = Option<String>, Query, description = "`json`, in pages; `csv`, without `limit` and `cursor`, a file of all rows; `xlsx`, a workbook of at most 10000. `json` if absent."),
+        ("format" = Option<String>, Query, description = "`json`, in pages; `csv`, without `limit` and `cursor`, a file of all rows; `xlsx`, a workbook of at most 1048575. `json` if absent."),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
@@ -194,8 +194,12 @@ pub(super) async fn list_findings(
     if listing.is_csv() {
         return export(&state, asked).await;
     }
-    let rows = state.read(state.operations.supplier_bills.list_findings(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(FindingRow::from)).await
+    let (page, operations) = (asked.page.clone(), state.operations.clone());
+    let ask = async move |_: &Reads, page: Page| {
+        let asked = FindingsRequest { page, ..asked.clone() };
+        Ok(operations.supplier_bills.list_findings(asked).await?.map(FindingRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// A file that is sent while it is read. What fails after its first rows breaks the answer off.

@@ -7,7 +7,9 @@ use super::auth::Caller;
 use super::list::{FORMAT_PARAMETER, ReportQuery};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, TopRow, UsageRow};
+use super::shapes::{
+    BalanceRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, TopRow, UsageRow,
+};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
@@ -15,9 +17,10 @@ use crate::domain::ids::MeterId;
 use crate::domain::period::Zone;
 use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, GroupBy};
+use crate::operations::Reads;
 use crate::operations::requests::{
-    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RevenueFilter, RevenueRequest,
-    RolloverRequest, TopRequest, UsageRequest,
+    BalanceFilter, BalancesRequest, ClosedFilter, ExpiredFilter, LeakedRequest, Page, ReconciliationsRequest,
+    RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -90,11 +93,13 @@ pub(super) async fn report_usage(
         zone: zone(&mut query, tenant.is_some())?,
         meter: query.parsed("meter")?,
         tenant,
-        page,
+        page: page.clone(),
     };
     query.finish()?;
-    let rows = state.read(state.operations.reads.list_usage(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        Ok(reads.list_usage(UsageRequest { page, ..asked.clone() }).await?.map(UsageRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// Who used the most of a meter, the largest first; a key bound to a tenant sees its own.
@@ -102,7 +107,7 @@ pub(super) async fn report_usage(
     tag = "reports",
     params(
         ("meter" = String, Query, description = "The meter: amounts of different meters cannot be compared."),
-        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants have now); `tenant` if absent."),
+        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants were on then); `tenant` if absent."),
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent, of the period with `tenant`."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
@@ -132,9 +137,11 @@ pub(super) async fn report_top(
     let meter: Option<MeterId> = query.parsed("meter")?;
     query.finish()?;
     let meter = meter.ok_or_else(|| Problem::parameter("meter", "is required: meters cannot be compared"))?;
-    let asked = TopRequest { tenant, meter: meter.clone(), by, from_ms, to_ms, page };
-    let rows = state.read(state.operations.reads.top_consumers(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(|row| TopRow::of(&meter, &row))).await
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = TopRequest { tenant: tenant.clone(), meter: meter.clone(), by, from_ms, to_ms, page };
+        Ok(reads.top_consumers(asked).await?.map(|row| TopRow::of(&meter, &row)))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// Holds that nobody resolved: they expired, what was left of them came back, and no consume came after. The last to
@@ -170,8 +177,11 @@ pub(super) async fn report_leaked(
     let (from_ms, to_ms) = query.span_ms()?;
     let filter = ExpiredFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
     query.finish()?;
-    let rows = state.read(state.operations.reads.leaked_holds(LeakedRequest { filter, page })).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(ReservationAnswer::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = LeakedRequest { filter: filter.clone(), page };
+        Ok(reads.leaked_holds(asked).await?.map(ReservationAnswer::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// What became of closed periods: what was used, what lapsed, what went on into the next one. The last to end first; a
@@ -207,8 +217,50 @@ pub(super) async fn report_rollover(
     let (from_ms, to_ms) = query.span_ms()?;
     let filter = ClosedFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
     query.finish()?;
-    let rows = state.read(state.operations.reads.rollovers(RolloverRequest { filter, page })).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(RolloverRow::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = RolloverRequest { filter: filter.clone(), page };
+        Ok(reads.rollovers(asked).await?.map(RolloverRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
+}
+
+/// What stood in the accounts at an instant, after all that was booked by then: of units by meter and period, of money
+/// by currency. By tenant, meter and period, without rows in which nothing stood; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("meter" = Option<String>, Query, description = "Only this meter; `money:EUR` for money in this currency."),
+        ("at" = Option<String>, Query, description = "RFC 3339, not in the future, by the database's clock, also where there is a test clock; now if absent."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before: as of the same instant."),
+    ),
+    responses((
+        status = 200,
+        description = "Balances by tenant, meter and period.",
+        content(
+            (List<BalanceRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/balances")]
+pub(super) async fn report_balances(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
+    let at_ms = query.instant_ms("at")?.map(|at_ms| at_ms.max(0));
+    let filter = BalanceFilter { tenant, meter: query.parsed("meter")? };
+    query.finish()?;
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = BalancesRequest { filter: filter.clone(), at_ms, page };
+        Ok(reads.balances(asked).await?.map(BalanceRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// What issued statements and credit notes say is owed, added up by currency; a key bound to a tenant sees its own.
@@ -244,8 +296,11 @@ pub(super) async fn report_revenue(
     let group_by = query.words("group_by", REVENUE_GROUPS)?;
     query.finish()?;
     let filter = RevenueFilter { tenant, from_ms, to_ms, group_by };
-    let rows = state.read(state.operations.reads.revenue(RevenueRequest { filter, page })).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(RevenueRow::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = RevenueRequest { filter: filter.clone(), page };
+        Ok(reads.revenue(asked).await?.map(RevenueRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.
@@ -275,10 +330,13 @@ pub(super) async fn report_reconciliation(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
-    let asked = ReconciliationsRequest { tenant, state: query.word("state", STATES)?, page };
+    let in_state = query.word("state", STATES)?;
     query.finish()?;
-    let rows = state.read(state.operations.reads.list_reconciliations(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(ReconciliationRow::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        let asked = ReconciliationsRequest { tenant: tenant.clone(), state: in_state, page };
+        Ok(reads.list_reconciliations(asked).await?.map(ReconciliationRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// A single tenant's own zone always counts, so there it is refused.

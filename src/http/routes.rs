@@ -120,6 +120,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/reports/top", Access::Report),
     route(Method::GET, "/v1/reports/leaked", Access::Report),
     route(Method::GET, "/v1/reports/rollover", Access::Report),
+    route(Method::GET, "/v1/reports/balances", Access::Report),
     route(Method::GET, "/v1/reports/revenue", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::GET, "/v1/reports/adjustments", Access::Report),
@@ -221,6 +222,7 @@ pub(super) fn public<C: Handlers>(config: &mut C) {
         .service(reports::report_top)
         .service(reports::report_leaked)
         .service(reports::report_rollover)
+        .service(reports::report_balances)
         .service(reports::report_revenue)
         .service(reconciliations::reconcile_bill)
         .service(reconciliations::list_bills)

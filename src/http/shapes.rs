@@ -33,9 +33,11 @@ pub(super) use estimates::EstimateRow;
 pub(super) use notices::NoticeRow;
 pub(super) use quota::QuotaAnswer;
 pub(super) use reconciliations::{FindingRow, ReconciledBill};
+pub(super) use reports::{
+    BalanceRow, EntryRow, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow,
+};
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
-pub(super) use reports::{EntryRow, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow};
 pub(super) use statements::{StatementAnswer, StatementLineAnswer, StatementRow, TierAnswer};
 pub(super) use violations::{HashedSubject, ViolationRow};
 pub(super) use warnings::conduct_warnings;

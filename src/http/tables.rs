@@ -3,8 +3,8 @@
 use super::adjustments::AdjustmentAnswer;
 use super::cell::Cell;
 use super::shapes::{
-    EntryRow, FindingRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, SubjectAnswer,
-    TopRow, UsageRow,
+    BalanceRow, EntryRow, FindingRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow,
+    SubjectAnswer, TopRow, UsageRow,
 };
 
 /// A row of a list that can also be a file.
@@ -150,6 +150,61 @@ impl TableRow for RolloverRow {
         ];
         let names = names.into_iter().map(|name| Cell::text(Some(name)));
         vec![names.chain(amounts.into_iter().map(|amount| Cell::number(Some(amount)))).collect()]
+    }
+}
+
+impl TableRow for BalanceRow {
+    const FILE: &'static str = "balances";
+    const COLUMNS: &'static [&'static str] = &[
+        "tenant",
+        "meter",
+        "period_start",
+        "period_end",
+        "granted",
+        "rolled_in",
+        "carried_in",
+        "overage",
+        "adjusted",
+        "available",
+        "reserved",
+        "consumed",
+        "lapsed",
+        "voided",
+        "rolled_out",
+        "carried_out",
+        "repaid",
+        "receivable",
+        "revenue",
+        "deferred",
+        "breakage",
+        "tax",
+    ];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        let names =
+            [Some(&self.tenant), Some(&self.meter), self.period_start.as_ref(), self.period_end.as_ref()];
+        let amounts = [
+            &self.granted,
+            &self.rolled_in,
+            &self.carried_in,
+            &self.overage,
+            &self.adjusted,
+            &self.available,
+            &self.reserved,
+            &self.consumed,
+            &self.lapsed,
+            &self.voided,
+            &self.rolled_out,
+            &self.carried_out,
+            &self.repaid,
+            &self.receivable,
+            &self.revenue,
+            &self.deferred,
+            &self.breakage,
+            &self.tax,
+        ];
+        let amounts = amounts.into_iter().map(|amount| Cell::number(amount.as_ref()));
+        vec![names.into_iter().map(Cell::text).chain(amounts).collect()]
     }
 }
 

@@ -11,8 +11,9 @@ use super::shapes::{EstimateRow, NoticeRow, QuotaAnswer, ReservationAnswer, Usag
 use super::state::State;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
+use crate::operations::Reads;
 use crate::operations::requests::{
-    EstimatesRequest, NoticeFilter, NoticesRequest, QuotaRequest, ReservationsRequest, UsageRequest,
+    EstimatesRequest, NoticeFilter, NoticesRequest, Page, QuotaRequest, ReservationsRequest, UsageRequest,
 };
 
 /// How usage may be cut in time.
@@ -96,11 +97,13 @@ pub(super) async fn list_usage(
         group_by: query.words("group_by", GROUPS)?,
         zone: None,
         meter: query.parsed("meter")?,
-        page,
+        page: page.clone(),
     };
     query.finish()?;
-    let rows = state.read(state.operations.reads.list_usage(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
+    let ask = async move |reads: &Reads, page: Page| {
+        Ok(reads.list_usage(UsageRequest { page, ..asked.clone() }).await?.map(UsageRow::from))
+    };
+    listing.answer_or_file(&state, page, ask).await
 }
 
 /// The reservations, running and resolved.

@@ -37,14 +37,78 @@ pub(super) fn answer(
     Ok(attached(file, body))
 }
 
-/// Like [`answer`], for a table that takes longer than other requests may wait: it is written on another thread.
-pub(super) async fn answer_long(
-    file: &str,
-    as_of_ms: Option<i64>,
-    sheet: Sheet,
-) -> Result<HttpResponse, Problem> {
-    let written = web::block(move || workbook(as_of_ms, &[sheet])).await.map_err(|fault| failed(&fault))?;
-    Ok(attached(file, written.map_err(|fault| failed(&fault))?))
+/// The most rows of a sheet under its header.
+const ROWS_MAX: u32 = 1_048_575;
+/// Columns are as wide as their longest cell in the first rows, in characters within these bounds.
+const WIDTHS: (usize, usize) = (8, 60);
+
+/// A workbook of one sheet that is written to a temporary file as its rows come: it holds a page of them in memory.
+pub(super) struct LongSheet {
+    workbook: Workbook,
+    rows: u32,
+}
+
+impl LongSheet {
+    /// A sheet with this name, at most 31 characters, and these columns; it says when its figures were read (unix ms).
+    pub(super) fn begin(
+        name: &'static str,
+        header: &[&'static str],
+        as_of_ms: Option<i64>,
+    ) -> Result<Self, Problem> {
+        let begin = || -> Result<_, XlsxError> {
+            let mut workbook = Workbook::new();
+            made_at(&mut workbook, as_of_ms)?;
+            let worksheet = workbook.add_worksheet_with_constant_memory()?;
+            worksheet.set_name(name)?;
+            write_header(worksheet, header)?;
+            Ok(workbook)
+        };
+        Ok(Self { workbook: begin().map_err(|fault| failed(&fault))?, rows: 0 })
+    }
+
+    /// Adds rows, on a thread of its own.
+    ///
+    /// Errors: there are more than a sheet takes.
+    pub(super) async fn add(mut self, rows: Vec<Vec<Cell>>) -> Result<Self, Problem> {
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        if count > ROWS_MAX - self.rows {
+            let message =
+                format!("has at most {ROWS_MAX} rows in a workbook; narrow the filters, or take `csv`");
+            return Err(Problem::parameter("format", message));
+        }
+        let written = web::block(move || {
+            let worksheet = self.workbook.worksheet_from_index(0)?;
+            if self.rows == 0 {
+                fit(worksheet, &rows)?;
+            }
+            for (row, cells) in (self.rows + 1..).zip(&rows) {
+                write_row(worksheet, row, cells)?;
+            }
+            self.rows += count;
+            Ok::<_, XlsxError>(self)
+        });
+        written.await.map_err(|fault| failed(&fault))?.map_err(|fault| failed(&fault))
+    }
+
+    /// The workbook as the body of an answer, with the name of the file that it is saved as.
+    pub(super) async fn answer(mut self, file: &str) -> Result<HttpResponse, Problem> {
+        let saved =
+            web::block(move || self.workbook.save_to_buffer()).await.map_err(|fault| failed(&fault))?;
+        Ok(attached(file, saved.map_err(|fault| failed(&fault))?))
+    }
+}
+
+fn fit(worksheet: &mut Worksheet, rows: &[Vec<Cell>]) -> Result<(), XlsxError> {
+    for column in 0..rows.first().map_or(0, Vec::len) {
+        let length = |row: &Vec<Cell>| match row.get(column) {
+            Some(Cell::Text(text) | Cell::Number(text)) => text.chars().count(),
+            _ => 0,
+        };
+        let longest = rows.iter().map(length).max().unwrap_or_default() + 2;
+        let width = u32::try_from(longest.clamp(WIDTHS.0, WIDTHS.1)).unwrap_or_default();
+        worksheet.set_column_width(u16::try_from(column).unwrap_or(u16::MAX), width)?;
+    }
+    Ok(())
 }
 
 fn attached(file: &str, body: Vec<u8>) -> HttpResponse {
@@ -61,35 +125,51 @@ fn failed(fault: &dyn std::error::Error) -> Problem {
 
 fn workbook(as_of_ms: Option<i64>, sheets: &[Sheet]) -> Result<Vec<u8>, XlsxError> {
     let mut workbook = Workbook::new();
-    if let Some(as_of_ms) = as_of_ms {
-        let made_at = ExcelDateTime::from_timestamp(as_of_ms.div_euclid(1_000))?;
-        workbook.set_properties(&DocProperties::new().set_creation_datetime(&made_at));
-    }
+    made_at(&mut workbook, as_of_ms)?;
     for sheet in sheets {
         write(workbook.add_worksheet(), sheet)?;
     }
     workbook.save_to_buffer()
 }
 
+fn made_at(workbook: &mut Workbook, as_of_ms: Option<i64>) -> Result<(), XlsxError> {
+    if let Some(as_of_ms) = as_of_ms {
+        let made_at = ExcelDateTime::from_timestamp(as_of_ms.div_euclid(1_000))?;
+        workbook.set_properties(&DocProperties::new().set_creation_datetime(&made_at));
+    }
+    Ok(())
+}
+
 fn write(worksheet: &mut Worksheet, sheet: &Sheet) -> Result<(), XlsxError> {
     worksheet.set_name(sheet.name)?;
+    write_header(worksheet, &sheet.header)?;
+    for (row, cells) in (1..).zip(&sheet.rows) {
+        write_row(worksheet, row, cells)?;
+    }
+    worksheet.autofit();
+    Ok(())
+}
+
+/// Writes the titles, which stay in sight on the screen and on each page on paper.
+fn write_header(worksheet: &mut Worksheet, header: &[&str]) -> Result<(), XlsxError> {
     let title = Format::new().set_bold();
-    for (column, name) in (0..).zip(&sheet.header) {
+    for (column, name) in (0..).zip(header) {
         worksheet.write_string_with_format(0, column, *name, &title)?;
     }
-    for (row, cells) in (1..).zip(&sheet.rows) {
-        for (column, cell) in (0..).zip(cells) {
-            match cell {
-                Cell::Empty => {}
-                Cell::Text(text) => {
-                    worksheet.write_string(row, column, fitting(text))?;
-                }
-                Cell::Number(number) => write_number(worksheet, row, column, number)?,
+    worksheet.set_freeze_panes(1, 0)?.set_repeat_rows(0, 0)?.set_landscape().set_print_fit_to_pages(1, 0);
+    Ok(())
+}
+
+fn write_row(worksheet: &mut Worksheet, row: u32, cells: &[Cell]) -> Result<(), XlsxError> {
+    for (column, cell) in (0..).zip(cells) {
+        match cell {
+            Cell::Empty => {}
+            Cell::Text(text) => {
+                worksheet.write_string(row, column, fitting(text))?;
             }
+            Cell::Number(number) => write_number(worksheet, row, column, number)?,
         }
     }
-    worksheet.set_freeze_panes(1, 0)?.set_repeat_rows(0, 0)?.set_landscape().set_print_fit_to_pages(1, 0);
-    worksheet.autofit();
     Ok(())
 }
 
@@ -197,5 +277,15 @@ mod tests {
         }
         let texts: Vec<_> = lost.iter().map(|number| Data::String((*number).to_owned())).collect();
         assert_eq!(found[exact.len()..], texts);
+    }
+
+    #[tokio::test]
+    async fn a_sheet_takes_no_more_rows_than_spreadsheets_show() {
+        let row = || vec![Cell::text(Some("=1+1"))];
+        let mut sheet = LongSheet::begin("Rows", &["a"], None).unwrap();
+        sheet.rows = ROWS_MAX - 1;
+        let sheet = sheet.add(vec![row()]).await.unwrap();
+        let Err(refused) = sheet.add(vec![row()]).await else { panic!("a row too many is taken") };
+        assert!(refused.to_string().contains("1048575"), "{refused}");
     }
 }

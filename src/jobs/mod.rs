@@ -4,6 +4,7 @@
 mod anchors;
 mod cpu;
 mod decisions;
+mod dry_runs;
 mod gauges;
 mod load;
 mod parked;

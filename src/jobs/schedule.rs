@@ -12,7 +12,7 @@ use super::work::{self, JobOptions};
 use crate::beat::until;
 use crate::ledger::lease::lost;
 use crate::ledger::{JobRun, Ledger, LedgerError};
-use crate::operations::Operations;
+use crate::operations::{Operations, RunProgress};
 use crate::telemetry::labels::Job;
 
 /// Every second.
@@ -98,16 +98,33 @@ impl Runner {
     }
 
     async fn run(self: Arc<Self>, job: Job, run: JobRun) {
-        let working = work::run(job, run.manner, &self.operations, &self.ledger, &self.options);
+        let progress = RunProgress::default();
+        let working = work::run(job, run.manner, &progress, &self.operations, &self.ledger, &self.options);
         // A run that panicked would stay claimed, and be claimed again at once when its lease ends, for ever.
         let working = AssertUnwindSafe(working)
             .catch_unwind()
             .map(|ended| ended.unwrap_or_else(|_| Err("it panicked; the log says where".to_owned())));
         tokio::select! {
-            outcome = working => self.finish(job, &run, outcome).await,
-            () = lost(LEASE, || self.ledger.renew_job(&run, LEASE)) => {
+            outcome = working => {
+                self.note(&run, &progress).await;
+                self.finish(job, &run, outcome).await
+            }
+            () = lost(LEASE, || self.renew(&run, &progress)) => {
                 tracing::warn!(job = run.job, "another instance has taken this run over");
             }
+        }
+    }
+
+    /// Renews the lease, and notes how far the run is.
+    async fn renew(&self, run: &JobRun, progress: &RunProgress) -> Result<bool, LedgerError> {
+        self.note(run, progress).await;
+        self.ledger.renew_job(run, LEASE).await
+    }
+
+    async fn note(&self, run: &JobRun, progress: &RunProgress) {
+        let Some((done, total)) = progress.now() else { return };
+        if let Err(error) = self.ledger.note_progress(run, done, total).await {
+            tracing::debug!(job = run.job, %error, "how far a run is was not noted");
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::retention;
-use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE, STATEMENTS};
+use super::{dry_runs, retention};
+use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE, STATEMENTS, UPGRADES};
 use crate::ledger::{Ledger, Manner};
-use crate::operations::{Answer, FollowedGrants, Operations};
+use crate::operations::{Answer, FollowedGrants, Operations, RunProgress};
 use crate::telemetry::labels::Job;
 
 /// The settings that the jobs need.
@@ -49,7 +49,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
         Job::Grants => GRANTS,
-        Job::Upgrades => "upgrades",
+        Job::Upgrades => UPGRADES,
         Job::Close => CLOSE,
         Job::Statements => STATEMENTS,
         Job::Notices => "notices",
@@ -77,17 +77,18 @@ pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
 
-/// Runs the job to its end in this manner. Returns the outcome, or why it failed, in words.
+/// Runs the job to its end in this manner, and shows how far it is. Returns the outcome, or why it failed, in words.
 pub(super) async fn run(
     job: Job,
     manner: Manner,
+    progress: &RunProgress,
     operations: &Operations,
     ledger: &Ledger,
     options: &JobOptions,
 ) -> Result<String, String> {
     let mut tries = 1;
     loop {
-        match once(job, manner, operations, ledger, options).await {
+        match once(job, manner, progress, operations, ledger, options).await {
             Ok(outcome) => return Ok(outcome),
             Err(error) if tries < TRIES && error.is_server_away() => {
                 tries += 1;
@@ -101,19 +102,18 @@ pub(super) async fn run(
 async fn once(
     job: Job,
     manner: Manner,
+    progress: &RunProgress,
     operations: &Operations,
     ledger: &Ledger,
     options: &JobOptions,
 ) -> Answer<String> {
+    if manner.dry_run
+        && let Some(said) = dry_runs::said(job, operations).await?
+    {
+        return Ok(said);
+    }
     match job {
-        Job::Restore => {
-            let restored = operations.memory.restore_open_holds().await;
-            // A tenant that cannot be restored keeps no other's hold forgotten.
-            let forgotten = operations.memory.tell_forgotten_holds().await;
-            let (restored, forgotten) = (restored?, forgotten?);
-            let (tenants, subjects) = (restored.tenants, restored.subjects);
-            Ok(format!("restored {tenants} tenants, {subjects} subjects and {forgotten} forgotten holds"))
-        }
+        Job::Restore => restore(operations).await,
         Job::Periods => {
             let ahead = operations.memory.open_next_periods().await?;
             let (opened, delivered, followed) = (ahead.opened, ahead.delivered, ahead.followed);
@@ -128,7 +128,7 @@ async fn once(
             ))
         }
         Job::Close => {
-            let done = operations.periods.close(manner, options.close_grace).await?;
+            let done = operations.periods.close_showing(manner, options.close_grace, progress).await?;
             let verb = if manner.dry_run { "would close" } else { "closed" };
             Ok(format!("{verb} {} periods; {} wait", done.closed, done.waiting))
         }
@@ -168,6 +168,15 @@ async fn once(
             retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await
         }
     }
+}
+
+async fn restore(operations: &Operations) -> Answer<String> {
+    let restored = operations.memory.restore_open_holds().await;
+    // A tenant that cannot be restored keeps no other's hold forgotten.
+    let forgotten = operations.memory.tell_forgotten_holds().await;
+    let (restored, forgotten) = (restored?, forgotten?);
+    let (tenants, subjects) = (restored.tenants, restored.subjects);
+    Ok(format!("restored {tenants} tenants, {subjects} subjects and {forgotten} forgotten holds"))
 }
 
 async fn follow_grants(operations: &Operations) -> Answer<String> {

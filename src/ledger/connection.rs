@@ -1,19 +1,22 @@
 //! The pool. Every wait is bounded, and what changes the books runs in a task of its own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use deadpool::managed::QueueMode;
 use diesel::ConnectionError;
 use diesel_async::pooled_connection::deadpool::{Object, Pool};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
 use super::decisions::Copier;
+use super::functions::transaction_timestamp;
 use super::months::KnownMonths;
 use super::parking::ParkingQueue;
 use super::silence::Silence;
@@ -109,6 +112,27 @@ impl Ledger {
     /// on a partitioned table takes many times as long as the look-up.
     pub(crate) fn under_kept_plans(&self) -> Self {
         Self { shared: self.shared.clone(), pool: self.shared.look_ups.clone() }
+    }
+
+    /// The ledger as it is now: whatever is read by this handle is of one instant, over a connection that nobody else
+    /// uses. Once that is lost, nothing more is read. It is to be dropped soon: what is deleted meanwhile keeps its
+    /// place on the disk.
+    ///
+    /// Errors: as [`Self::connect`].
+    pub async fn snapshot(&self) -> Result<Self, LedgerError> {
+        let options = &self.shared.options;
+        let greeting = format!("{}{BEGIN_SNAPSHOT}", greeting(options, NEW_PLANS));
+        let pool = pool_of(options, 1, greeting, Some(AtomicBool::new(false)), &self.shared.runtime)?;
+        let snapshot = Self { shared: self.shared.clone(), pool };
+        // The first question decides the instant.
+        snapshot.now_ms().await?;
+        Ok(snapshot)
+    }
+
+    /// What time it is, by the database's clock (unix ms); of a snapshot, when it began.
+    pub async fn now_ms(&self) -> Result<i64, LedgerError> {
+        let now: Option<DateTime<Utc>> = self.first(|| diesel::select(transaction_timestamp())).await?;
+        Ok(now.ok_or_else(|| LedgerError::Damaged("the clock".into()))?.timestamp_millis())
     }
 
     /// A new connection outside the pools, for what Diesel cannot say.
@@ -288,11 +312,26 @@ fn pool(
     plans: &str,
     runtime: &Handle,
 ) -> Result<Connections, LedgerError> {
-    let greeting = greeting(options, plans);
+    pool_of(options, size, greeting(options, plans), None, runtime)
+}
+
+/// As [`pool`], with connections that are greeted so. A pool that has to be `used_once` makes one connection: another
+/// one would not be in its transaction.
+fn pool_of(
+    options: &LedgerOptions,
+    size: usize,
+    greeting: String,
+    used_once: Option<AtomicBool>,
+    runtime: &Handle,
+) -> Result<Connections, LedgerError> {
     let (connect_timeout, runtime) = (options.connect_timeout, runtime.clone());
     let mut config = ManagerConfig::default();
     config.recycling_method = RecyclingMethod::Fast;
     config.custom_setup = Box::new(move |url| {
+        if used_once.as_ref().is_some_and(|used| used.swap(true, Ordering::AcqRel)) {
+            let lost = ConnectionError::BadConnection("the connection of the snapshot is lost".into());
+            return ready(Err(lost)).boxed();
+        }
         let establishing = runtime.spawn(establish(url.to_owned(), greeting.clone(), connect_timeout));
         let stopping = |_| ConnectionError::BadConnection("the runtime is stopping".into());
         async move { establishing.await.map_err(stopping)? }.boxed()

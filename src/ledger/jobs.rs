@@ -16,7 +16,7 @@ use serde_json::json;
 use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::functions::{clock_timestamp, greatest, interval, later, least};
 use super::schema::{job_runs, jobs};
-use super::{BEGIN, Ledger, LedgerError, audit, instant, notices};
+use super::{BEGIN, Ledger, LedgerError, audit, instant, notices, number};
 
 /// The job that restores what the gate forgot by a new epoch; issuing an epoch makes it due.
 pub const RESTORE: &str = "restore";
@@ -28,6 +28,8 @@ pub const STATEMENTS: &str = "statements";
 pub const GRANTS: &str = "grants";
 /// The job that opens the next periods.
 pub const PERIODS: &str = "periods";
+/// The job that puts tenants on approved plans.
+pub const UPGRADES: &str = "upgrades";
 
 /// A run that its owner has claimed. The fence distinguishes it from an earlier claim of the same run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,10 +70,10 @@ pub struct JobState {
     /// Its last run, if there was one.
     #[diesel(embed)]
     pub last: Option<LastRun>,
-    /// When a run last succeeded (the database's clock, unix ms).
+    /// When a run that was no dry run last succeeded (the database's clock, unix ms).
     #[diesel(sql_type = Nullable<Timestamptz>, column_name = succeeded_at, deserialize_as = MillisecondsIfAny)]
     pub succeeded_at_ms: Option<i64>,
-    /// Seconds since a run last succeeded, or since the job was first planned.
+    /// Seconds since then, or since the job was first planned.
     #[diesel(sql_type = BigInt)]
     pub unsuccessful_seconds: i64,
 }
@@ -97,6 +99,15 @@ pub struct LastRun {
     /// Its outcome, in words.
     #[diesel(sql_type = Nullable<Text>)]
     pub outcome: Option<String>,
+    /// Whether it was a dry run.
+    #[diesel(sql_type = Bool)]
+    pub dry_run: bool,
+    /// How much of its work is done; none unless it says so.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    pub done: Option<i64>,
+    /// Of how much; likewise.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    pub total: Option<i64>,
 }
 
 #[derive(Queryable, Selectable)]
@@ -217,6 +228,15 @@ impl Ledger {
         Ok(self.execute(diesel::update(claimed).set(job_runs::lease_until.eq(until))).await? == 1)
     }
 
+    /// Notes how far a run is: how much is done of how much. Nothing is noted when another instance has taken it over.
+    pub async fn note_progress(&self, run: &JobRun, done: u64, total: u64) -> Result<(), LedgerError> {
+        let JobRun { job, owner, fence, scheduled_for, .. } = run.clone();
+        let so_far =
+            (job_runs::done.eq(Some(number::signed(done))), job_runs::total.eq(Some(number::signed(total))));
+        let claimed = claimed(job, scheduled_for, owner, fence);
+        self.execute(diesel::update(claimed).set(so_far)).await.map(drop)
+    }
+
     /// Ends a run and sets when the job is due next (service time, unix ms). Returns false and changes nothing when
     /// another instance has taken the run over. A job that was made due during the run stays due.
     pub async fn finish_job(
@@ -280,6 +300,7 @@ async fn claim(
             job_runs::owner.eq(&owner),
             job_runs::fence.eq(job_runs::fence + 1),
             job_runs::started_at.eq(clock_timestamp()),
+            job_runs::dry_run.eq(due.asked_dry_run),
             job_runs::lease_until.eq(later(clock_timestamp(), interval(lease))),
         ))
         .returning(Claimed::as_returning());
@@ -291,7 +312,8 @@ async fn claim(
                 .bind::<Text, _>(&owner)
                 .bind::<Interval, _>(interval(lease))
                 .bind::<Timestamptz, _>(due.next_due)
-                .bind::<Timestamptz, _>(now);
+                .bind::<Timestamptz, _>(now)
+                .bind::<Bool, _>(due.asked_dry_run);
             begin.get_result(connection).await.optional()?
         }
     };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use futures::FutureExt;
 
@@ -20,6 +20,8 @@ pub struct EndingPeriod {
     pub meter: MeterId,
     /// Its start and end (unix ms).
     pub period_ms: (i64, i64),
+    /// Whether the next one is open already, and only the gate lacks it.
+    pub next_is_open: bool,
 }
 
 /// A period to be opened ahead.
@@ -54,6 +56,8 @@ struct Row {
     period_start: Milliseconds,
     #[diesel(sql_type = Timestamptz)]
     period_end: Milliseconds,
+    #[diesel(sql_type = Bool)]
+    next_is_open: bool,
 }
 
 impl Ledger {
@@ -81,6 +85,7 @@ impl Ledger {
             tenant: row.tenant,
             meter: row.meter,
             period_ms: (row.period_start.0, row.period_end.0),
+            next_is_open: row.next_is_open,
         };
         Ok(rows.into_iter().map(period).collect())
     }

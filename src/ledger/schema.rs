@@ -472,6 +472,9 @@ diesel::table! {
         finished_at -> Nullable<Timestamptz>,
         succeeded -> Nullable<Bool>,
         outcome -> Nullable<Text>,
+        dry_run -> Bool,
+        done -> Nullable<Int8>,
+        total -> Nullable<Int8>,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
     AdjustmentGrant, BookedAs, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant, Verdict,
 };
-use crate::operations::answers::{AdjustmentDetails, Rows};
+use crate::operations::answers::AdjustmentDetails;
 use crate::operations::calls::Calls;
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
@@ -24,7 +24,6 @@ use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::grants::GrantVerbs;
 use crate::operations::memory::{Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
-use crate::operations::requests::AdjustmentsRequest;
 
 use self::usage::unbookable;
 
@@ -33,7 +32,7 @@ const PAGE: usize = 500;
 /// How many grants of a meter an adjustment looks at.
 const GRANTS_MAX: usize = 500;
 
-/// Posts, lists and decides adjustments.
+/// Posts and decides adjustments.
 pub struct Adjustments {
     core: Arc<Core>,
     grants: GrantVerbs,
@@ -86,16 +85,6 @@ impl Adjustments {
         Ok(AdjustmentDetails { stored: self.known(id).await?, replayed: false })
     }
 
-    /// Adjustments, newest first.
-    pub async fn list(&self, request: AdjustmentsRequest) -> Answer<Rows<AdjustmentDetails>> {
-        let AdjustmentsRequest { filter, page } = request;
-        let limit = page.rows_max();
-        let after = page.after.as_deref().map(place).transpose()?;
-        let rows = self.core.ledger.list_adjustments(&filter, after, limit + 1).await?;
-        let rows = Rows::page(rows, limit, |row| format!("{}:{}", row.posted_at_ms, row.id));
-        Ok(rows.map(|stored| AdjustmentDetails { stored, replayed: false }))
-    }
-
     /// Approves an adjustment: it is booked. A repeat changes nothing.
     ///
     /// Errors: it was posted by the same key; it was declined; it cannot be booked any more.
@@ -116,6 +105,12 @@ impl Adjustments {
             return Err(OperationError::AdjustmentDecided("approved"));
         }
         Ok(decided)
+    }
+
+    /// How many that are approved would be carried out now.
+    pub async fn due(&self) -> Answer<u64> {
+        let due = self.core.ledger.adjustments_to_carry_out(PAGE).await?;
+        Ok(u64::try_from(due.len()).unwrap_or(u64::MAX))
     }
 
     /// Carries out what is approved and could not be booked at once. Returns how many are booked now.
@@ -432,10 +427,4 @@ fn repeated(stored: StoredAdjustment, terms: &AdjustmentTerms) -> Answer<Adjustm
 
 fn no_such_adjustment() -> OperationError {
     OperationError::NotFound("there is no such adjustment".into())
-}
-
-fn place(text: &str) -> Answer<(i64, AdjustmentId)> {
-    let (at, id) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
-    let at_ms = at.parse().map_err(|_| OperationError::bad_cursor())?;
-    Ok((at_ms, id.parse().map_err(|_| OperationError::bad_cursor())?))
 }

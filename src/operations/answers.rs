@@ -21,9 +21,9 @@ use crate::operations::requests::{Ack, Role};
 pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
-    AuditRecord, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement, MinuteOfViolations,
-    QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredDelivery, StoredEntry, StoredGrant,
-    StoredWebhook, UsageFigures,
+    AuditRecord, BalanceAsOf, ClosedPeriod, GrantLeft, JobState, LastRun, ListedStatement,
+    MinuteOfViolations, QuotaNotice, Ranked, Reconciliation, Revenue, StoredBill, StoredDelivery,
+    StoredEntry, StoredGrant, StoredWebhook, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use adjustment::AdjustmentDetails;
@@ -219,6 +219,11 @@ impl<T> Rows<T> {
         let has_more = data.len() > limit;
         data.truncate(limit);
         Self { next: data.last().filter(|_| has_more).map(place), data, as_of_ms: None }
+    }
+
+    /// The same page, read at this instant (unix ms).
+    pub(super) fn read_at(self, as_of_ms: i64) -> Self {
+        Self { as_of_ms: Some(as_of_ms), ..self }
     }
 
     /// The same page with each row converted.

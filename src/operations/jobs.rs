@@ -5,10 +5,15 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::ledger::Manner;
-use crate::ledger::jobs::{CLOSE, STATEMENTS};
+use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, STATEMENTS, UPGRADES};
 use crate::operations::answers::JobState;
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, FieldError, OperationError};
+
+/// The jobs that run as of an instant in the past, if somebody asks for it.
+const AS_OF_AN_INSTANT: [&str; 2] = [CLOSE, STATEMENTS];
+/// The jobs that change the books: each has a dry run.
+const WITH_DRY_RUN: [&str; 5] = [CLOSE, STATEMENTS, GRANTS, PERIODS, UPGRADES];
 
 /// The jobs of the installation, as the ledger's rows have them.
 pub struct Jobs {
@@ -48,13 +53,15 @@ impl Jobs {
                 errors.push(FieldError::new(pointer, message));
             }
         };
-        if [CLOSE, STATEMENTS].contains(&name) {
-            let is_ahead = manner.as_of_ms.is_some_and(|at_ms| at_ms > self.core.gate_now_ms());
+        let is_ahead = manner.as_of_ms.is_some_and(|at_ms| at_ms > self.core.gate_now_ms());
+        if AS_OF_AN_INSTANT.contains(&name) {
             refuse("/at", is_ahead, "must not be in the future");
         } else {
-            let message =
-                format!("the job `{name}` does what is due now, and has no dry run; leave this out");
+            let message = format!("the job `{name}` does what is due now; leave this out");
             refuse("/at", manner.as_of_ms.is_some(), &message);
+        }
+        if !WITH_DRY_RUN.contains(&name) {
+            let message = format!("the job `{name}` changes no books and has no dry run; leave this out");
             refuse("/dry_run", manner.dry_run, &message);
         }
         if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }

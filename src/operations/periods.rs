@@ -13,6 +13,7 @@ use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::memory::{Memory, quota_period};
+use crate::operations::run_progress::RunProgress;
 
 /// How many periods are read at once.
 const PAGE: usize = 2_000;
@@ -37,12 +38,22 @@ impl Periods {
     /// settled and for the period before it. A run may end anywhere: each chunk is closed wholly or not at all, and a
     /// later run goes on.
     pub async fn close(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
+        self.close_showing(manner, grace, &RunProgress::default()).await
+    }
+
+    /// As [`Self::close`], and shows how many of how many periods are closed.
+    pub async fn close_showing(
+        &self,
+        manner: Manner,
+        grace: Duration,
+        progress: &RunProgress,
+    ) -> Answer<Closed> {
         let mut done = Closed::default();
         loop {
             if !manner.dry_run {
                 self.memory.settle_grants(None).await?;
             }
-            let round = self.close_round(manner, grace).await?;
+            let round = self.close_round(manner, grace, progress).await?;
             done.closed += round.closed;
             done.waiting = round.waiting;
             // Grants of a period are settled once the one before it is closed, and then the period can be.
@@ -57,11 +68,12 @@ impl Periods {
         Ok(done)
     }
 
-    async fn close_round(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
+    async fn close_round(&self, manner: Manner, grace: Duration, progress: &RunProgress) -> Answer<Closed> {
         let now_ms = self.core.gate_now_ms();
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
+        progress.set_left(self.core.ledger.count_periods_to_close(ended_by_ms).await?);
         let (mut done, mut after) = (Closed::default(), None);
         let mut boundaries = Boundaries::new(&self.core);
         loop {
@@ -82,7 +94,9 @@ impl Periods {
                     Ok(place) => self.close_chunks(partition, &periods, place, manner, grace).await,
                     Err(error) => Err(error),
                 };
-                done.add(self.unless_away(partition, periods.len(), closed).await?);
+                let closed = self.unless_away(partition, periods.len(), closed).await?;
+                progress.add(closed.closed);
+                done.add(closed);
             }
         }
         Ok(done)

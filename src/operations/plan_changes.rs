@@ -64,6 +64,19 @@ impl PlanChanges {
         }
     }
 
+    /// How many changes of plan quotas would follow now.
+    pub async fn due(&self) -> Answer<u64> {
+        let (mut due, mut after) = (0, None);
+        loop {
+            let page = self.core.ledger.due_plan_changes(None, after, PAGE).await?;
+            due += u64::try_from(page.len()).unwrap_or(u64::MAX);
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some((last.changed_at_ms, last.id)),
+                _ => return Ok(due),
+            }
+        }
+    }
+
     async fn carry_out_all(&self, changes: &[PlanChange]) -> Answer<u64> {
         let mut done = 0;
         for change in changes {

@@ -3,6 +3,7 @@
 mod adjustments;
 mod estimates;
 mod policy;
+mod reports;
 mod upgrades;
 mod webhooks;
 
@@ -25,11 +26,14 @@ use crate::domain::resolution::Totals;
 use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
+pub use crate::ledger::{
+    AuditFilter, BalanceFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter,
+};
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
 pub use policy::{OverridesRequest, PriceOwner, PricesRequest};
+pub use reports::{BalancesRequest, RevenueRequest, RolloverRequest};
 pub use upgrades::{UpgradeFilter, UpgradesRequest};
 pub use webhooks::{CreateWebhookRequest, DeliveriesRequest};
 
@@ -298,24 +302,6 @@ pub struct StatementsRequest {
 pub struct NoticesRequest {
     /// Which of them.
     pub filter: NoticeFilter,
-    /// Which page.
-    pub page: Page,
-}
-
-/// What became of closed periods.
-#[derive(Debug, Clone)]
-pub struct RolloverRequest {
-    /// Which periods, by when they ended.
-    pub filter: ClosedFilter,
-    /// Which page.
-    pub page: Page,
-}
-
-/// What issued statements and notes say is owed.
-#[derive(Debug, Clone)]
-pub struct RevenueRequest {
-    /// Which of it, by which groups.
-    pub filter: RevenueFilter,
     /// Which page.
     pub page: Page,
 }

@@ -140,6 +140,12 @@ impl Upgrades {
         Ok(applied)
     }
 
+    /// How many tenants a run would put on approved plans now.
+    pub async fn due(&self) -> Answer<u64> {
+        let due = self.core.ledger.due_upgrades(self.core.clock.now_ms(), PAGE).await?;
+        Ok(u64::try_from(due.len()).unwrap_or(u64::MAX))
+    }
+
     async fn known(&self, id: UpgradeId) -> Answer<StoredUpgrade> {
         self.core.ledger.upgrade(id).await?.ok_or_else(no_such_request)
     }

@@ -51,7 +51,7 @@ async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
     let tokens = |row: &Value| row["consumed"].as_str().unwrap().parse::<u64>().unwrap();
     assert_eq!(rows.as_array().unwrap().iter().map(tokens).sum::<u64>(), 72_930, "{report}");
     assert_eq!((&rows[0]["rank"], &rows[0]["meter"]), (&json!("1"), &json!("llm.output_token")), "{report}");
-    for name in ["revenue", "rollover", "leaked", "reconciliation"] {
+    for name in ["revenue", "balances", "rollover", "leaked", "reconciliation"] {
         let (code, report, error) = against(&app, &["report", name]).await;
         assert_eq!(code, 0, "{name}: {error}");
         assert!(report.starts_with(|first: char| first.is_ascii_lowercase()), "its columns first: {report}");

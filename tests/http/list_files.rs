@@ -6,8 +6,11 @@ use calamine::{Data, Reader, Xlsx};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tollgate::operations::Reads;
+use tollgate::operations::requests::{Page, ReconciliationsRequest};
 
 use super::with_policy;
+use crate::ledger::as_owner;
 use crate::support::app::*;
 
 /// A subject that a spreadsheet could take for a formula.
@@ -169,5 +172,71 @@ async fn a_report_as_a_workbook_has_the_columns_and_rows_of_the_same_as_csv(
     let book = workbook(&app, &format!("{path}{joint}format=xlsx"), file).await;
     let titles: Vec<String> = book[0].iter().map(ToString::to_string).collect();
     assert_eq!((titles, book.len()), (table[0].clone(), table.len()));
+    app.finish().await;
+}
+
+/// Comparisons without a difference, more than are read at once: so many that the first page of a file has not all.
+const COMPARISONS: &str = "INSERT INTO reconciliations (tenant, checkpoint_id, partition, epoch, sequence, taken_at, \
+        judged_at, counters, quarantined, gaps, state) \
+    SELECT 'acme', gen_random_uuid(), 0, 1, i, now(), now() - i * interval '1 s', 1, 0, 0, 'repaired' \
+    FROM generate_series(1, 10050) i";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_has_all_rows_as_of_one_instant_however_many_they_are() {
+    let app = with_policy().await;
+    as_owner(&app.database, COMPARISONS).await.unwrap();
+    const REPAIRED: &str = "/v1/reports/reconciliation?state=repaired";
+    let table = csv(&app, &format!("{REPAIRED}&format=csv"), "reconciliation").await;
+    assert_eq!(table.len(), 10_051);
+    let mut ids = column(&table, "id");
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 10_050, "each comparison once");
+    let mut instants = column(&table, "as_of");
+    instants.dedup();
+    assert_eq!(instants.len(), 1);
+    let book = workbook(&app, &format!("{REPAIRED}&format=xlsx"), "reconciliation").await;
+    assert_eq!(book.len(), table.len());
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_while_a_file_is_read_is_not_in_it_and_a_lost_connection_ends_it() {
+    let app = with_policy().await;
+    as_owner(&app.database, COMPARISONS).await.unwrap();
+    let asked =
+        ReconciliationsRequest { tenant: None, state: None, page: Page { limit: 10_000, after: None } };
+    let reads = &app.app().operations.reads;
+    let snapshot = reads.snapshot().await.unwrap();
+    let count =
+        async |reads: &Reads| reads.list_reconciliations(asked.clone()).await.map(|rows| rows.data.len());
+    as_owner(&app.database, "DELETE FROM reconciliations").await.unwrap();
+    assert_eq!(count(reads).await.unwrap(), 0);
+    assert_eq!(count(snapshot.reads().unwrap()).await.unwrap(), 10_000);
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE datname = current_database() AND state = 'idle in transaction'";
+    as_owner(&app.database, end).await.unwrap();
+    for _ in 0..3 {
+        assert!(count(snapshot.reads().unwrap()).await.is_err(), "it is never of another instant");
+    }
+    app.finish().await;
+}
+
+#[rstest]
+#[case("/v1/reports/usage")]
+#[case("/v1/reports/entries")]
+#[case("/v1/reports/top?meter=page")]
+#[case("/v1/reports/leaked")]
+#[case("/v1/reports/rollover")]
+#[case("/v1/reports/balances")]
+#[case("/v1/reports/revenue")]
+#[case("/v1/reports/reconciliation")]
+#[case("/v1/reports/adjustments")]
+#[tokio::test]
+async fn a_report_says_as_of_when_it_is(#[case] path: &str) {
+    let app = spawn_app().await;
+    app.without_limits().await;
+    let body = app.get(path).await.expect(200).body;
+    assert!(body["as_of"].as_str().is_some_and(|as_of| as_of.ends_with('Z')), "{body}");
     app.finish().await;
 }

@@ -6,6 +6,7 @@ mod anomalies;
 mod anonymous;
 mod audit;
 mod authorisation;
+mod balances_report;
 mod bans;
 mod batch;
 mod budgets;

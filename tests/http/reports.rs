@@ -1,7 +1,7 @@
 //! `/v1/reports`: figures over all tenants.
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::with_policy;
 use crate::support::app::*;
@@ -54,6 +54,36 @@ async fn a_report_from_before_the_first_use_has_every_row() {
             until(|| app.get(&path), |answer| answer.body["data"][0].is_object()).await.expect(200);
         }
     }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_used_stays_with_the_plan_that_the_tenant_was_on_then() {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
+    app.without_limits().await;
+    app.define("plans/large", json!({})).await.expect(201);
+    app.use_pages("march", "5").await.expect(201);
+    app.move_clock("2026-04-10T12:00:00Z").await;
+    // A change of something else is no change of plan.
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": [] })).await.expect(200);
+    app.use_pages("april", "2").await.expect(201);
+    app.move_clock("2026-04-20T12:00:00Z").await;
+    app.define("tenants/acme", json!({ "plan": "large" })).await.expect(200);
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    app.use_pages("may", "9").await.expect(201);
+    app.drained().await;
+    let figures = async |path: &str| -> Vec<String> {
+        let body = app.get(path).await.expect(200).body;
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
+        let rows = body["data"].as_array().unwrap().iter();
+        rows.map(|row| format!("{} {}", text(row, "plan"), text(row, "consumed"))).collect()
+    };
+    let usage = "/v1/reports/usage?group_by=plan&from=2026-03-01T00:00:00Z";
+    assert_eq!(figures(usage).await, ["large 9", "plan 7"]);
+    assert_eq!(figures(&format!("{usage}&tenant=acme")).await, ["large 9", "plan 7"]);
+    assert_eq!(figures(&format!("{usage}&granularity=month")).await, ["large 9", "plan 2", "plan 5"]);
+    let top = "/v1/reports/top?meter=page&by=plan&from=2026-03-01T00:00:00Z";
+    assert_eq!(figures(top).await, ["large 9", "plan 7"]);
     app.finish().await;
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -97,5 +98,72 @@ async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
             "webhooks"
         ]
     );
+    app.finish().await;
+}
+
+const WITH_DRY_RUN: [&str; 5] = ["close", "statements", "grants", "periods", "upgrades"];
+
+/// The job of this name once no run of it is asked for.
+async fn done(app: &TestApp, name: &str) -> Value {
+    wait_for("the run has ended", Duration::from_secs(30), async || {
+        let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].take();
+        let found = list.as_array().unwrap().iter().find(|job| job["name"] == name).cloned()?;
+        (found["is_asked_for"] == false && found["last_run"]["finished_at"].is_string()).then_some(found)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_what_would_be_done_and_is_no_success() {
+    let app = an_app().at("2026-03-31T12:00:00Z").start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    for name in WITH_DRY_RUN {
+        let before = done(&app, name).await;
+        app.post(&format!("/v1/admin/jobs/{name}/runs"), json!({ "dry_run": true })).await.expect(202);
+        let after = done(&app, name).await;
+        assert_eq!(
+            (&after["last_run"]["dry_run"], &before["last_run"]["dry_run"]),
+            (&json!(true), &json!(false))
+        );
+        assert!(after["last_run"]["outcome"].as_str().unwrap().starts_with("would "), "{after}");
+        assert_eq!(after["succeeded_at"], before["succeeded_at"], "{name}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_is_said_without_doing_it() {
+    let app = an_app().at("2026-03-31T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    app.define("plans/large", json!({ "quotas": [quota_of("90")] })).await.expect(201);
+    app.use_pages("march", "1").await.expect(201);
+    let asked = app.post("/v1/tenants/acme/upgrade-requests", json!({ "plan": "large" })).await.expect(201);
+    let approve = format!("/v1/admin/upgrade-requests/{}/approve", asked.text("/id"));
+    app.post(&approve, json!({ "effective": "next_period" })).await.expect(200);
+    let grant = json!({
+        "tenant": "acme", "meter": "page", "amount": "5", "kind": "promotional", "effective_at": "2026-03-31T13:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "later", grant).await.expect(201);
+    app.move_clock("2026-03-31T13:30:00Z").await;
+    app.drained().await;
+    let operations = &app.app().operations;
+    let count = "SELECT count(*) FROM entries";
+    let before = rows(&app.database, count).await;
+    for _ in 0..2 {
+        let periods = operations.memory.next_periods_due().await.unwrap();
+        assert_eq!((periods.opened, periods.delivered), (1, 1));
+        let grants = operations.memory.grants_due().await.unwrap();
+        assert_eq!((grants.begun, grants.settled), (1, 0));
+        assert_eq!(rows(&app.database, count).await, before);
+    }
+    operations.grants.follow().await.unwrap();
+    operations.memory.open_next_periods().await.unwrap();
+    assert_eq!(operations.memory.grants_due().await.unwrap().begun, 0);
+    assert_eq!(operations.memory.next_periods_due().await.unwrap().opened, 0);
+    assert_eq!(operations.upgrades.due().await.unwrap(), 0);
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    assert_eq!(operations.upgrades.due().await.unwrap(), 1);
+    assert_eq!(operations.upgrades.follow().await.unwrap(), 1);
+    assert_eq!(operations.upgrades.due().await.unwrap(), 0);
     app.finish().await;
 }

@@ -176,6 +176,9 @@ async fn a_dry_run_says_what_it_would_close_and_changes_nothing() {
     let given = ["job", "run", "close", "--url", app.url(), "--key", app.key()];
     assert_eq!(app.command(&given).status.code(), Some(0));
     assert_eq!(ended(&app).await, "closed 1 periods; 0 wait");
+    let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].take();
+    let close = list.as_array().unwrap().iter().find(|job| job["name"] == "close").unwrap();
+    assert_eq!(close["last_run"]["progress"], json!({ "done": 1, "total": 1 }));
     other.stop().await;
     app.finish().await;
 }

@@ -111,6 +111,7 @@ async fn months_that_left_are_in_files_and_the_books_stay_proven() {
     assert_eq!(said, [("2026-01-01".to_owned(), false), ("2026-02-01".to_owned(), false)]);
     assert_eq!(rows(&app.database, LEFT).await.len(), 3, "a dry run changes nothing");
 
+    let balances = app.get("/v1/reports/balances").await.expect(200).body;
     let months = detached(&app, to.path(), false).await.unwrap();
     assert!(months.iter().all(|month| month.entries > month.kept && month.kept > 0), "{months:?}");
     assert_eq!(rows(&app.database, LEFT).await, ["08 1"]);
@@ -123,6 +124,13 @@ async fn months_that_left_are_in_files_and_the_books_stay_proven() {
             .await;
     assert_eq!(after, before);
     assert!(detached(&app, to.path(), false).await.unwrap().is_empty(), "a second run finds nothing to do");
+    // Balances are as they were, and are read as of no instant before the last entry that left was booked.
+    let then = balances["as_of"].as_str().unwrap();
+    let now = app.get(&format!("/v1/reports/balances?at={then}")).await.expect(200).body;
+    assert_eq!(now["data"], balances["data"]);
+    let long_ago = app.get("/v1/reports/balances?at=2020-01-01T00:00:00Z").await;
+    long_ago.is_problem(400, "invalid_request");
+    assert!(long_ago.body["detail"].as_str().unwrap().contains("have left the books"), "{long_ago:?}");
     // Lists say from when on they are whole.
     let all = app.get("/v1/tenants/acme/entries").await.expect(200);
     assert_eq!(all.header("entries-held-from"), "2026-03-01T00:00:00Z");

@@ -118,7 +118,10 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
     Ledger::migrate(&database.url).await.unwrap();
     // Types that are created again have other numbers.
     let ledger = Ledger::connect(options(&database)).await.unwrap();
-    let after = ["1 btree (tenant, happened_at, operation_id, step, line, leg)"];
+    let after = [
+        "3 brin (booked_at) WITH (autosummarize='on') / btree (tenant, happened_at, operation_id, step, line, leg) \
+         / btree (tenant, meter) WHERE (meter ~~ 'money:%'::text)",
+    ];
     assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, after);
     assert_eq!((rows(&database, entries).await, rows(&database, reservations).await), booked);
     assert_eq!(rows(&database, PLACES).await, ["reservations_open 2", "reservations_resolved 2"]);

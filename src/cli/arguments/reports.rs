@@ -16,6 +16,8 @@ pub enum ReportCommand {
     Adjustments(AdjustmentsReport),
     /// What statements and credit notes say is owed, by currency (--group-by period,tenant,plan,meter).
     Revenue(NamedReport),
+    /// What stood in the accounts at an instant (--at), of units and of money.
+    Balances(NamedReport),
     /// What became of closed periods, the last to end first.
     Rollover(NamedReport),
     /// Who used most of a meter (--by tenant, subject, operation or plan).
@@ -26,7 +28,7 @@ pub enum ReportCommand {
     Reconciliation(NamedReport),
 }
 
-/// Options of the reports that are shown as the service writes them, at most 10,000 rows.
+/// Options of the reports that are shown as the service writes them, all rows.
 #[derive(Debug, Args)]
 pub struct NamedReport {
     /// From this instant (RFC 3339), inclusive.
@@ -41,6 +43,9 @@ pub struct NamedReport {
     /// Only this meter.
     #[arg(long)]
     pub meter: Option<MeterId>,
+    /// As of this instant (RFC 3339); only of `balances`, absent: now.
+    #[arg(long, value_parser = instant)]
+    pub at: Option<Timestamp>,
     /// Who is ranked; only of `top`.
     #[arg(long, value_name = "WHO")]
     pub by: Option<String>,

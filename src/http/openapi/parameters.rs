@@ -44,7 +44,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "limit_id" => LimitId::schema(),
         "subject" => SubjectId::schema(),
         "kind" => SubjectKind::schema(),
-        "from" | "to" => Instant::schema(),
+        "from" | "to" | "at" => Instant::schema(),
         "status" if pattern.ends_with("/notices") => text().enum_values(Some(["raised", "resolved"])).into(),
         "status" if pattern.ends_with("/upgrade-requests") => {
             text().enum_values(Some(["pending", "approved", "declined"])).into()

@@ -9,7 +9,9 @@ use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
 use crate::domain::movements::{Account, EntryFlags};
-use crate::operations::answers::{ClosedPeriod, Ranked, Reconciliation, Revenue, StoredEntry, UsageFigures};
+use crate::operations::answers::{
+    BalanceAsOf, ClosedPeriod, Ranked, Reconciliation, Revenue, StoredEntry, UsageFigures,
+};
 
 /// A row of usage.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub(in crate::http) struct UsageRow {
     /// Whose, if grouped by tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) tenant: Option<String>,
-    /// The plan, if grouped by plan.
+    /// The plan that the tenants were on when they used it, if grouped by plan; empty for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) plan: Option<String>,
     /// The meter.
@@ -51,7 +53,7 @@ pub(in crate::http) struct TopRow {
     /// The tenant, if tenants or subjects are ranked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) tenant: Option<String>,
-    /// The tenants' current plan, if plans are ranked.
+    /// The plan that the tenants were on when they used it, if plans are ranked; empty for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) plan: Option<String>,
     /// The operation, if operations are ranked; empty for none.
@@ -104,6 +106,78 @@ pub(in crate::http) struct RolloverRow {
     pub(in crate::http) carried_out: String,
     /// Overage of the period before, taken from this one.
     pub(in crate::http) repaid: String,
+}
+
+/// What stood in the accounts of a tenant's meter in one period, or of its money in one currency, over all periods. Of
+/// a meter what was granted, rolled in, carried in, overage and adjusted is in sum the other accounts; of money what is
+/// receivable is the sum of the others.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct BalanceRow {
+    /// Whose.
+    pub(in crate::http) tenant: String,
+    /// The meter; `money:` and the currency for money.
+    #[schema(example = "money:EUR")]
+    pub(in crate::http) meter: String,
+    /// The period, from this instant; absent for money, as are the accounts of units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) period_start: Option<String>,
+    /// To this instant, exclusive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) period_end: Option<String>,
+    /// What was granted, the included amount among it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) granted: Option<String>,
+    /// Rolled in from the period before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) rolled_in: Option<String>,
+    /// Of holds that the period before left open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) carried_in: Option<String>,
+    /// Used beyond the quota, settled at the close.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) overage: Option<String>,
+    /// Corrections of closed periods, below zero where less was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) adjusted: Option<String>,
+    /// May be reserved; below zero it is the overage so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) available: Option<String>,
+    /// Held by open reservations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) reserved: Option<String>,
+    /// Used up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) consumed: Option<String>,
+    /// Unused and gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) lapsed: Option<String>,
+    /// Of grants that were taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) voided: Option<String>,
+    /// Unused and rolled into the next period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) rolled_out: Option<String>,
+    /// Of holds that were still open, carried into the next period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) carried_out: Option<String>,
+    /// Overage of the period before, taken from this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) repaid: Option<String>,
+    /// What the tenant owes by all that was billed, corrected and sold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) receivable: Option<String>,
+    /// What of it is earned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) revenue: Option<String>,
+    /// What of it was sold in grants and is not earned yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) deferred: Option<String>,
+    /// What of it was forfeited of sold grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) breakage: Option<String>,
+    /// What of it are taxes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) tax: Option<String>,
 }
 
 /// What issued statements and credit notes say is owed, by currency and the groups asked for.
@@ -276,6 +350,36 @@ impl From<ClosedPeriod> for RolloverRow {
             rolled_out: of(Account::RolledOut),
             carried_out: of(Account::CarriedOut),
             repaid: of(Account::Repaid),
+        }
+    }
+}
+
+impl From<BalanceAsOf> for BalanceRow {
+    fn from(balance: BalanceAsOf) -> Self {
+        let of = |account: Account| balance.accounts.get(&account).map(ToString::to_string);
+        Self {
+            tenant: balance.tenant.to_string(),
+            meter: balance.meter.to_string(),
+            period_start: balance.period_ms.map(|(start_ms, _)| rfc3339(start_ms)),
+            period_end: balance.period_ms.map(|(_, end_ms)| rfc3339(end_ms)),
+            granted: of(Account::Granted),
+            rolled_in: of(Account::RolledIn),
+            carried_in: of(Account::CarriedIn),
+            overage: of(Account::Overage),
+            adjusted: of(Account::Adjusted),
+            available: of(Account::Available),
+            reserved: of(Account::Reserved),
+            consumed: of(Account::Consumed),
+            lapsed: of(Account::Lapsed),
+            voided: of(Account::Voided),
+            rolled_out: of(Account::RolledOut),
+            carried_out: of(Account::CarriedOut),
+            repaid: of(Account::Repaid),
+            receivable: of(Account::Receivable),
+            revenue: of(Account::Revenue),
+            deferred: of(Account::Deferred),
+            breakage: of(Account::Breakage),
+            tax: of(Account::Tax),
         }
     }
 }

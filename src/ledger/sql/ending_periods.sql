@@ -1,4 +1,4 @@
-SELECT q.tenant, q.meter, q.period_start, q.period_end
+SELECT q.tenant, q.meter, q.period_start, q.period_end, n.tenant IS NOT NULL AS next_is_open
 FROM quota_periods q
 LEFT JOIN quota_periods n ON n.tenant = q.tenant AND n.meter = q.meter AND n.period_start = q.period_end
 WHERE q.period_start <= $1 AND q.period_end > $1 AND q.period_end <= $2 AND n.delivered_at IS NULL

@@ -2,6 +2,7 @@
 
 mod anchors;
 mod capacities;
+mod due;
 mod ended_grants;
 mod followed_periods;
 mod forgotten;

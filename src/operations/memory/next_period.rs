@@ -83,7 +83,7 @@ impl Memory {
 
     /// The next period by the policy in force, or by a plan that the tenant gets by then (from an instant in unix ms
     /// on); none when the tenant no longer has such a quota.
-    async fn next_period(
+    pub(super) async fn next_period(
         &self,
         ending: EndingPeriod,
         to_come: Option<&(PlanId, i64)>,

@@ -29,11 +29,13 @@ impl Reads {
         let limit = request.page.rows_max();
         let after = request.page.after.as_deref().map(place).transpose()?;
         let (tenant, filter) = self.entries_asked(request).await?;
-        let found = self.core.ledger.entries(tenant.as_ref(), &filter, after.as_ref(), limit + 1).await?;
-        Ok(Rows::page(found, limit, |row| {
+        let as_of_ms = self.books.now_ms().await?;
+        let found = self.books.entries(tenant.as_ref(), &filter, after.as_ref(), limit + 1).await?;
+        let page = Rows::page(found, limit, |row: &StoredEntry| {
             let EntryCursor { happened_at_ms, operation_id, step, line, leg } = row.place();
             format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}:{}", row.entry.tenant)
-        }))
+        });
+        Ok(page.read_at(as_of_ms))
     }
 
     /// From when on the books hold every entry, if a list from `from_ms` on reaches back before that (unix ms).

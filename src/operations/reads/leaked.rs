@@ -14,13 +14,14 @@ impl Reads {
         }
         let after = request.page.after.as_deref().map(|text| self.expired_place(text)).transpose()?;
         let limit = request.page.rows_max();
-        let found = self.core.ledger.expired_holds(&request.filter, after, limit + 1).await?;
+        let as_of_ms = self.books.now_ms().await?;
+        let found = self.books.expired_holds(&request.filter, after, limit + 1).await?;
         let holds = found.into_iter().map(|row| {
             let resolved_at_ms = row.resolved_at_ms;
             Reservation { ack: Ack::Ledger, resolved_at_ms, ..Reservation::new(row.id, row.record) }
         });
         let place = |hold: &Reservation| format!("{}:{}", hold.resolved_at_ms.unwrap_or_default(), hold.id);
-        Ok(Rows::page(holds.collect(), limit, place))
+        Ok(Rows::page(holds.collect(), limit, place).read_at(as_of_ms))
     }
 
     fn expired_place(&self, text: &str) -> Answer<ExpiredCursor> {

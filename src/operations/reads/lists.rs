@@ -36,9 +36,9 @@ impl Reads {
             after: request.page.after.as_deref().map(usage_place).transpose()?,
             limit: limit + 1,
         };
-        let page = self.core.ledger.usage(&query).await?;
+        let page = self.books.usage(&query).await?;
         let place = |row: &UsageFigures| format!("{}:{}", row.place.start_ms, row.place.group);
-        Ok(Rows { as_of_ms: Some(page.as_of_ms), ..Rows::page(page.rows, limit, place) })
+        Ok(Rows::page(page.rows, limit, place).read_at(page.as_of_ms))
     }
 
     /// Who used the most of a meter, the largest first.
@@ -56,9 +56,8 @@ impl Reads {
             after: after.transpose()?.unwrap_or_default(),
             limit: limit + 1,
         };
-        let (ranked, as_of_ms) = self.core.ledger.top_usage(&query).await?;
-        let page = Rows::page(ranked, limit, |row| row.rank.to_string());
-        Ok(Rows { as_of_ms: Some(as_of_ms), ..page })
+        let (ranked, as_of_ms) = self.books.top_usage(&query).await?;
+        Ok(Rows::page(ranked, limit, |row| row.rank.to_string()).read_at(as_of_ms))
     }
 
     /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to.

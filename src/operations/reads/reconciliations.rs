@@ -17,8 +17,10 @@ impl Reads {
         let filter = ReconciliationFilter { tenant: request.tenant, state: request.state };
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
-        let rows = self.core.ledger.reconciliations(&filter, after, limit + 1).await?;
-        Ok(Rows::page(rows, limit, |row| format!("{}:{}", row.judged_at_us, row.checkpoint)))
+        let as_of_ms = self.books.now_ms().await?;
+        let rows = self.books.reconciliations(&filter, after, limit + 1).await?;
+        let page = Rows::page(rows, limit, |row| format!("{}:{}", row.judged_at_us, row.checkpoint));
+        Ok(page.read_at(as_of_ms))
     }
 }
 

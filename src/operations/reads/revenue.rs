@@ -14,9 +14,9 @@ impl Reads {
         }
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
-        let (rows, as_of_ms) = self.core.ledger.revenue(&request.filter, after.as_ref(), limit + 1).await?;
-        let page = Rows::page(rows, limit, |row| format!("{}:{}", row.place.period, row.place.group));
-        Ok(Rows { as_of_ms: Some(as_of_ms), ..page })
+        let (rows, as_of_ms) = self.books.revenue(&request.filter, after.as_ref(), limit + 1).await?;
+        let place = |row: &Revenue| format!("{}:{}", row.place.period, row.place.group);
+        Ok(Rows::page(rows, limit, place).read_at(as_of_ms))
     }
 }
 

@@ -15,10 +15,12 @@ impl Reads {
         }
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
-        let found = self.core.ledger.closed_periods(&request.filter, after.as_ref(), limit + 1).await?;
-        Ok(Rows::page(found, limit, |closed| {
+        let as_of_ms = self.books.now_ms().await?;
+        let found = self.books.closed_periods(&request.filter, after.as_ref(), limit + 1).await?;
+        let place = |closed: &ClosedPeriod| {
             format!("{} {} {}", closed.balance.period_ms.1, closed.tenant, closed.balance.meter)
-        }))
+        };
+        Ok(Rows::page(found, limit, place).read_at(as_of_ms))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Functions of the ledger whose plans are not looked at.
 
 /// Functions of the ledger that nobody waits for in a call, by why.
-pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
+pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
     (
         "the ledger is opened, installed or migrated",
         &[
@@ -88,6 +88,8 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "pass_instant",
             "periods_to_close",
             "close_periods",
+            "count_periods_to_close",
+            "count_ends_to_cut",
             "begin_billing",
             "periods_to_bill",
             "issue_statements",
@@ -113,6 +115,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "claim_job",
             "renew_job",
             "finish_job",
+            "note_progress",
             "give_back_jobs",
             "jobs",
             "take_leases",
@@ -122,6 +125,10 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "lost",
             "give_back",
         ],
+    ),
+    (
+        "a report begins, or reads all that was booked since an instant",
+        &["balances_as_of", "balances_span", "now_ms", "snapshot"],
     ),
     (
         "an administrator erases a name: a tenant's reservations are walked once",

@@ -1,0 +1,1 @@
+ALTER TABLE job_runs DROP COLUMN dry_run, DROP COLUMN done, DROP COLUMN total;
