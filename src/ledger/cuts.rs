@@ -17,7 +17,7 @@ use super::{
     open_periods, quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
-use crate::domain::burn::{BurnPlace, Burnable, burn};
+use crate::domain::burn::{Burnable, burnt_at_end};
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
@@ -415,18 +415,13 @@ async fn unburnt(
     let rolled_in: Option<Decimal> =
         balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
     let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
-    let grants: Vec<Burnable> = found.into_values().flatten().collect();
-    let place = burnables::place_of(stored, window);
-    let Some(end) = grants.iter().find(|grant| grant.place == place).and_then(|grant| grant.ends) else {
-        return Ok(None);
-    };
-    let mut grants: Vec<Burnable> = grants.into_iter().map(|grant| grant.as_of(end.place)).collect();
     let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
     let rolled = rolled_amounts::read(connection, &of_period).await?;
     let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
-    grants.extend(rolled.map(|rolled| rolled.as_of(end.place)));
-    let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), included);
-    let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
+    let all: Vec<Burnable> = found.into_values().flatten().chain(rolled).collect();
+    let Some(burnt) = burnt_at_end(window, included, &all, burnables::place_of(stored, window)) else {
+        return Ok(None);
+    };
     let left = Amount::from_decimal(amount.decimal() - burnt);
     let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
     Ok(Some(left.map_err(damaged)?))

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tollgate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use tollgate::ledger::Voided;
 
-use crate::ledger::rows;
+use crate::jobs::statements::faults;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -183,6 +184,26 @@ async fn a_void_that_was_only_asked_for_is_finished_by_the_job() {
     assert_eq!(done.settled, 1, "{done:?}");
     assert_eq!(left(&app).await, pair("54", "50"));
     assert_eq!(app.get(&format!("{GRANTS}/{id}")).await.text("/unburnt"), "6");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_booked_as_unburnt_and_does_not_follow_from_the_cuts_is_named() {
+    let app = app().await;
+    let id = granted(&app, "a", "10", 1, END).await;
+    granted(&app, "b", "5", 60, END).await;
+    assert_eq!(uses(&app, "4").await, 201);
+    voided(&app, &id).await.expect(200);
+    app.drained().await;
+    assert_eq!(faults(&app).await, [""; 0]);
+    let cut_at = |consumed: &str| {
+        format!("SET session_replication_role = replica; UPDATE cuts SET consumed = {consumed} WHERE is_end")
+    };
+    as_owner(&app.database, &cut_at("7")).await.unwrap();
+    let named = faults(&app).await.concat();
+    assert!(named.contains(&format!("grant {id} of acme page")), "{named}");
+    assert!(named.contains("gave back 6, by its cuts 3"), "{named}");
+    as_owner(&app.database, &cut_at("4")).await.unwrap();
     app.finish().await;
 }
 
