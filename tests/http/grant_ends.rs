@@ -216,6 +216,10 @@ async fn an_expired_grant_lapses_by_what_is_unburnt_and_meanwhile_only_what_fits
     app.database.close().await;
     app.move_clock("2026-03-20T00:00:00Z").await;
     assert_eq!(left(&app).await, pair("50", "46"), "without all of it, as long as the ledger is away");
+    assert!(
+        app.quota().await.body["quotas"][0].get("adjusted").is_none(),
+        "it is not known, which is not zero"
+    );
     let hold = |amount: &str| app.post(RESERVATIONS, pages(amount));
     assert_eq!(hold("40").await.status, 201);
     assert_eq!(hold("7").await.status, 503, "whether it fits is not known yet");
@@ -224,6 +228,7 @@ async fn an_expired_grant_lapses_by_what_is_unburnt_and_meanwhile_only_what_fits
     let settled = hold("4").await;
     assert_eq!((settled.status, uses(&app, "1").await), (201, 429), "{settled:?}");
     assert_eq!(left(&app).await, pair("54", "0"));
+    assert_eq!(app.quota().await.text("/quotas/0/adjusted"), "0");
     assert_eq!(given_back(&app).await, ["lapsed 6 2026-03-20T00:00:00"]);
     let expired = app.get(&format!("{GRANTS}/{id}")).await;
     assert_eq!((expired.text("/status"), expired.text("/unburnt")), ("expired", "6"));

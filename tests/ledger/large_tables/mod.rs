@@ -115,8 +115,8 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("quota_capacity", ledger.quota_capacity(&acme, &meter("ocr.page"), PERIOD_START_MS)).await;
     plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
-    plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
     plans.of("is_end_held_up", ledger.is_end_held_up(&acme, &meter("ocr.page"), HOUR_MS)).await;
+    plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
     plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), None, 50)).await;
     plans.of("voided_grants", ledger.voided_grants(Some(&acme), 50)).await;
     plans.of("periods_to_follow", ledger.periods_to_follow(Some(&acme), HOUR_MS, None, 50)).await;
