@@ -150,6 +150,19 @@ pub fn burn(
     burnt
 }
 
+/// How much of one of the grants of a period had burnt at the cut where it ends; none while it has no such cut.
+pub fn burnt_at_end(
+    period: Window,
+    included: Decimal,
+    grants: &[Burnable],
+    place: BurnPlace,
+) -> Option<Decimal> {
+    let end = grants.iter().find(|grant| grant.place == place)?.ends?;
+    let by_then: Vec<_> = grants.iter().map(|grant| grant.clone().as_of(end.place)).collect();
+    let base = (BurnPlace::of_included((period.start_ms, period.end_ms)), included);
+    Some(burn(base, &by_then, end.consumed).remove(&place).unwrap_or_default())
+}
+
 /// How much is available, once this much is `consumed`, of what nobody has paid for. What is `held` is set against all
 /// that is unburnt, in burn order.
 pub fn free(

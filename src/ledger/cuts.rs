@@ -8,7 +8,6 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use super::columns::Milliseconds;
 use super::continued_grants::{self, Standing};
 use super::grant_sales::{self, BurntGrant, PriceLeft};
 use super::grants::{self as stored_grants, StoredGrant};
@@ -18,7 +17,7 @@ use super::{
     open_periods, quota_changes, recurring, rolled_amounts,
 };
 use crate::domain::amount::Amount;
-use crate::domain::burn::{BurnPlace, Burnable, burn};
+use crate::domain::burn::{Burnable, burnt_at_end};
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
@@ -141,57 +140,6 @@ pub enum Voided {
 }
 
 impl Ledger {
-    /// Partitions with cuts that are due by `now_ms`, each with the latest instant of those that end by their date
-    /// (unix ms; 0 where none does); of one tenant or of all.
-    pub async fn partitions_to_cut(
-        &self,
-        tenant: Option<&TenantId>,
-        now_ms: i64,
-    ) -> Result<Vec<(Partition, i64)>, LedgerError> {
-        let now = instant::from_ms(now_ms)?;
-        let query = || {
-            let mut due = due_cuts::table.filter(due_cuts::due_at.le(now)).into_boxed();
-            if let Some(tenant) = tenant {
-                due = due.filter(due_cuts::tenant.eq(tenant));
-            }
-            due.select((due_cuts::partition, due_cuts::due_at, due_cuts::is_end)).order(due_cuts::partition)
-        };
-        let rows: Vec<(Partition, Milliseconds, bool)> = self.load(query).await?;
-        let mut found: Vec<(Partition, i64)> = Vec::new();
-        for (partition, Milliseconds(at_ms), is_end) in rows {
-            let at_ms = if is_end { at_ms } else { 0 };
-            match found.last_mut() {
-                Some(last) if last.0 == partition => last.1 = last.1.max(at_ms),
-                _ => found.push((partition, at_ms)),
-            }
-        }
-        Ok(found)
-    }
-
-    /// Grants with an end cut whose unburnt part is not booked yet, of one tenant or of all, after `after`.
-    pub async fn grants_to_settle(
-        &self,
-        tenant: Option<&TenantId>,
-        after: Option<&(TenantId, GrantId)>,
-        limit: usize,
-    ) -> Result<Vec<(TenantId, GrantId)>, LedgerError> {
-        let query = || {
-            let mut due = cuts::table.filter(cuts::is_end).filter(cuts::is_settled.eq(false)).into_boxed();
-            if let Some(tenant) = tenant {
-                due = due.filter(cuts::tenant.eq(tenant));
-            }
-            if let Some((tenant, id)) = after {
-                let same = cuts::tenant.eq(tenant).and(cuts::grant_id.gt(id.uuid()));
-                due = due.filter(cuts::tenant.gt(tenant).or(same));
-            }
-            due.select((cuts::tenant, cuts::grant_id))
-                .order((cuts::tenant, cuts::grant_id))
-                .limit(number::limit(limit))
-        };
-        let rows: Vec<(TenantId, uuid::Uuid)> = self.load(query).await?;
-        Ok(rows.into_iter().map(|(tenant, id)| (tenant, GrantId::from_uuid(id))).collect())
-    }
-
     /// Books what is unburnt of a grant as of its end cut: it lapses, or is voided. Raises the capacity's version. What
     /// returned of carried holds is booked first: it may be a part of the grant. Returns whether it was not booked
     /// before.
@@ -467,18 +415,13 @@ async fn unburnt(
     let rolled_in: Option<Decimal> =
         balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
     let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
-    let grants: Vec<Burnable> = found.into_values().flatten().collect();
-    let place = burnables::place_of(stored, window);
-    let Some(end) = grants.iter().find(|grant| grant.place == place).and_then(|grant| grant.ends) else {
-        return Ok(None);
-    };
-    let mut grants: Vec<Burnable> = grants.into_iter().map(|grant| grant.as_of(end.place)).collect();
     let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
     let rolled = rolled_amounts::read(connection, &of_period).await?;
     let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
-    grants.extend(rolled.map(|rolled| rolled.as_of(end.place)));
-    let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), included);
-    let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
+    let all: Vec<Burnable> = found.into_values().flatten().chain(rolled).collect();
+    let Some(burnt) = burnt_at_end(window, included, &all, burnables::place_of(stored, window)) else {
+        return Ok(None);
+    };
     let left = Amount::from_decimal(amount.decimal() - burnt);
     let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
     Ok(Some(left.map_err(damaged)?))

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{self, BigInt, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{self, Array, BigInt, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -78,6 +78,8 @@ pub struct ClaimedDelivery {
     pub tenant: TenantId,
     /// The notice.
     pub notice: QuotaNotice,
+    /// The thresholds of the notices of the quota that ended when it did; 0 for the forecast.
+    pub ended_together: Vec<i16>,
 }
 
 /// The end of an attempt.
@@ -169,6 +171,8 @@ struct ClaimedRow {
     raised_at: DateTime<Utc>,
     #[diesel(sql_type = Nullable<Timestamptz>)]
     resolved_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Array<SmallInt>)]
+    ended_together: Vec<i16>,
 }
 
 impl ClaimedRow {
@@ -192,6 +196,7 @@ impl ClaimedRow {
                 raised_at: ms(self.raised_at),
                 resolved_at: self.resolved_at.map(ms),
             },
+            ended_together: self.ended_together,
         })
     }
 }

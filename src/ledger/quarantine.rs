@@ -14,7 +14,7 @@ use super::columns::{Milliseconds, Small, reads};
 use super::functions::{coalesce, transaction_timestamp};
 use super::prepared::Prepared;
 use super::schema::quarantine;
-use super::{BEGIN, Conflict, Ledger, LedgerError, audit, number};
+use super::{BEGIN, Conflict, Ledger, LedgerError, adjustments, audit, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 
 /// The status of an event in quarantine.
@@ -219,7 +219,7 @@ impl Ledger {
     }
 
     /// Decides that an open event is not to be booked. The audit log keeps the reason, and in words what stays
-    /// unbilled.
+    /// unbilled. An adjustment that it was to correct use by is declined.
     ///
     /// Errors: [`super::Conflict::Missing`] when there is no such event.
     pub async fn discard_quarantined(
@@ -237,9 +237,11 @@ impl Ledger {
                 let discard = diesel::update(open_at(partition, id));
                 let status =
                     (quarantine::status.eq("discarded"), quarantine::last_at.eq(transaction_timestamp()));
-                let discarded = discard.set(status).execute(connection).await?;
-                if discarded == 0 {
-                    return Err(LedgerError::Conflict(missing(partition, id)));
+                let discard = discard.set(status).returning(quarantine::reservation_id);
+                let found = discard.get_result::<Option<ReservationId>>(connection).await.optional()?;
+                let reservation = found.ok_or_else(|| LedgerError::Conflict(missing(partition, id)))?;
+                if let Some(operation) = reservation {
+                    adjustments::decline_discarded(connection, operation, &actor).await?;
                 }
                 audit::note(connection, &actor, "discard", &format!("quarantine {partition}/{id}"), detail)
                     .await

@@ -1,5 +1,7 @@
 //! Notices of quotas: thresholds that booked usage has reached, and forecasts that all is used before the period ends.
+//! They end with their period.
 
+use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_query;
@@ -18,7 +20,7 @@ use crate::domain::ids::{MeterId, TenantId};
 pub struct NoticeChanges {
     /// Notices that were not raised before.
     pub raised: u64,
-    /// Notices that hold no longer.
+    /// Notices that hold no longer, or whose period has ended.
     pub resolved: u64,
 }
 
@@ -46,9 +48,16 @@ pub struct QuotaNotice {
     /// When it was raised (unix ms).
     #[diesel(deserialize_as = Milliseconds)]
     pub raised_at: i64,
-    /// When it was found to hold no longer (unix ms).
+    /// When it was found to hold no longer, or its period to have ended (unix ms).
     #[diesel(deserialize_as = MillisecondsIfAny)]
     pub resolved_at: Option<i64>,
+}
+
+impl QuotaNotice {
+    /// Whether it was raised when its period had ended: it is over since then.
+    pub fn is_late(&self) -> bool {
+        self.raised_at >= self.period_end
+    }
 }
 
 /// Which notices of a tenant to list.
@@ -71,6 +80,8 @@ struct Done {
     tenant: TenantId,
     #[diesel(sql_type = Text)]
     meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: DateTime<Utc>,
     #[diesel(sql_type = BigInt)]
     raised: i64,
     #[diesel(sql_type = BigInt)]
@@ -78,19 +89,21 @@ struct Done {
 }
 
 impl Ledger {
-    /// Raises the notices that are due at `now_ms` (unix ms), each once, and resolves those that hold no longer;
-    /// `chunk` quotas in one transaction. A run may end anywhere, and runs at once raise nothing twice.
+    /// Raises the notices that are due at `now_ms` (unix ms), each once, and resolves those that hold no longer or
+    /// whose period has ended; `chunk` quotas in one transaction. A period that has ended is looked at until it is
+    /// closed. A run may end anywhere, and runs at once raise nothing twice.
     pub async fn raise_quota_notices(&self, now_ms: i64, chunk: usize) -> Result<NoticeChanges, LedgerError> {
         let now = instant::from_ms(now_ms)?;
-        let (mut done, mut after) = (NoticeChanges::default(), None::<(TenantId, MeterId)>);
+        let (mut done, mut after) = (NoticeChanges::default(), None::<(TenantId, MeterId, DateTime<Utc>)>);
         loop {
             let from = after.take();
             let page = self.transact(BEGIN, move |connection| {
                 async move {
                     let raise = sql_query(include_str!("sql/raise_quota_notices.sql"))
                         .bind::<Timestamptz, _>(now)
-                        .bind::<Nullable<Text>, _>(from.as_ref().map(|(tenant, _)| tenant.as_str()))
-                        .bind::<Nullable<Text>, _>(from.as_ref().map(|(_, meter)| meter.as_str()))
+                        .bind::<Nullable<Text>, _>(from.as_ref().map(|(tenant, _, _)| tenant.as_str()))
+                        .bind::<Nullable<Text>, _>(from.as_ref().map(|(_, meter, _)| meter.as_str()))
+                        .bind::<Nullable<Timestamptz>, _>(from.as_ref().map(|(_, _, start)| *start))
                         .bind::<BigInt, _>(number::limit(chunk));
                     Ok(raise.get_result::<Done>(connection).await.optional()?)
                 }
@@ -99,7 +112,7 @@ impl Ledger {
             let Some(page) = page.await? else { return Ok(done) };
             done.raised += number::unsigned(page.raised)?;
             done.resolved += number::unsigned(page.resolved)?;
-            after = Some((page.tenant, page.meter));
+            after = Some((page.tenant, page.meter, page.period_start));
         }
     }
 

@@ -761,6 +761,7 @@ diesel::table! {
         rollover_periods -> Int2,
         reroll -> Bool,
         followed_version -> Nullable<Int8>,
+        notices_ended -> Bool,
     }
 }
 

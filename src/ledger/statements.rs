@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use super::columns::Hash;
 use super::schema::statements;
-use super::{Ledger, LedgerError, number};
+use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::TenantId;
 use crate::domain::money::{Currency, Money};
 use crate::domain::period::Window;
@@ -117,6 +117,30 @@ impl Ledger {
                 .boxed()
             })
             .await?;
+        rows.into_iter().map(ListedRow::read).collect()
+    }
+
+    /// The notes in this currency that were issued with a tenant's statement of this number, at that instant (unix ms),
+    /// in order.
+    pub async fn notes_with(
+        &self,
+        tenant: &TenantId,
+        statement: u64,
+        issued_at_ms: i64,
+        currency: Currency,
+    ) -> Result<Vec<ListedStatement>, LedgerError> {
+        let issued_at = instant::from_ms(issued_at_ms)?;
+        let query = || {
+            statements::table
+                .select(ListedRow::as_select())
+                .filter(statements::tenant.eq(tenant))
+                .filter(statements::number.gt(number::signed(statement)))
+                .filter(statements::issued_at.eq(issued_at))
+                .filter(statements::corrects.is_not_null())
+                .filter(statements::currency.eq(currency.code()))
+                .order(statements::number)
+        };
+        let rows: Vec<ListedRow> = self.load(query).await?;
         rows.into_iter().map(ListedRow::read).collect()
     }
 

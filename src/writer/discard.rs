@@ -46,10 +46,18 @@ pub async fn unbilled(ledger: &Ledger, partition: Partition, id: OutboxId) -> Re
     if matches!(event.change, Change::Reserve(_)) && booked.is_none() {
         return Ok(format!("{} is then never booked, nor anything that follows it", named(&waiting)));
     }
+    let corrects = begun.is_some_and(|record| record.head.correction.is_some());
     let before: &[LineUnits] = booked.as_ref().map_or(&[], |record| record.units.as_slice());
     let lines = lines(rules, event.units(), before);
     Ok(match lines.is_empty() {
         true => format!("nothing of {} stays unbilled", named(&waiting)),
+        false if corrects => {
+            format!(
+                "{} of {} are not corrected, and the adjustment is declined",
+                lines.join(", "),
+                named(&waiting)
+            )
+        }
         false => format!(
             "{} of {} stay unbilled, unless a later event says as much",
             lines.join(", "),

@@ -9,7 +9,8 @@ use tollgate::domain::parked::ParkedCall;
 use tollgate::domain::resolution::Totals;
 use tollgate::ledger::{Closed, KnownReservation, Manner, NewParked};
 
-use super::gate_away::{PATIENCE, impatient};
+use super::gate_away::{PATIENCE, impatient, limited};
+use crate::jobs::statements::{ISSUED, per_page};
 use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -127,5 +128,39 @@ async fn a_close_is_made_later_while_calls_are_being_parked_and_until_they_are_d
     let consumed = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, amount::float8 AS a, carried FROM entries \
         WHERE debit = 'consumed'";
     assert_eq!(rows(&app.database, consumed).await, ["04 1 false", "03 20 false"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_waits_for_a_parked_call_of_its_period_also_where_nothing_else_was_used() {
+    let app = impatient().at("2026-03-31T23:59:59Z").without_jobs().start().await;
+    limited(&app, "allow", json!([])).await;
+    app.define("plans/plan", json!({ "prices": [per_page("1")] })).await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
+    let issue = async || app.app().operations.statements.issue(Manner::default(), GRACE).await.unwrap();
+    assert_eq!(issue().await.statements, 0);
+    let frozen = app.redis.freeze();
+    assert_eq!(app.use_pages("late", 7).await.expect(201).body["degraded"], true);
+    drop(frozen);
+    wait_for("the gate answers", PATIENCE, async || {
+        (app.get("/v1/tenants/other/quota").await.body["source"] == "gate").then_some(())
+    })
+    .await;
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    let issued = issue().await;
+    assert_eq!((issued.statements, issued.waiting), (1, 1), "that of the other tenant: {issued:?}");
+    assert_eq!(rows(&app.database, ISSUED).await, [""; 0]);
+    let passed =
+        "SELECT DISTINCT passed_at AT TIME ZONE 'UTC' AS at FROM cursors WHERE passed_at IS NOT NULL";
+    assert_eq!(
+        rows(&app.database, passed).await,
+        ["2026-04-01T01:00:00"],
+        "no other call of March is parked any more"
+    );
+    delivered(&app).await;
+    assert_eq!(issue().await.statements, 0, "its meter is not closed yet");
+    assert_eq!(close(&app).await.closed, 1);
+    assert_eq!(issue().await.statements, 1);
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 7"]);
     app.finish().await;
 }

@@ -34,7 +34,7 @@ fn correction(amount: &str, at: &str) -> Value {
     })
 }
 
-async fn posted(app: &TestApp, key: &str, amount: &str, at: &str) -> Value {
+pub async fn posted(app: &TestApp, key: &str, amount: &str, at: &str) -> Value {
     app.post_keyed(ADJUSTMENTS, key, correction(amount, at)).await.expect(201).body
 }
 
@@ -44,7 +44,7 @@ async fn corrected(app: &TestApp, key: &str, amount: &str, at: &str) -> Value {
 }
 
 /// What is approved, once it is booked: a busy ledger may leave that to the job.
-async fn carried_out(app: &TestApp, adjustment: Value) -> Value {
+pub async fn carried_out(app: &TestApp, adjustment: Value) -> Value {
     if adjustment["status"] != "approved" {
         return adjustment;
     }
@@ -223,7 +223,7 @@ async fn what_is_taken_back_unburns_grants_against_the_order_in_which_they_burnt
 }
 
 /// Grants ten pages that burn first, until the eleventh of March. Returns the id.
-async fn granted(app: &TestApp) -> String {
+pub async fn granted(app: &TestApp) -> String {
     let grant = json!({
         "tenant": "acme", "meter": "page", "amount": "10", "kind": "paid", "priority": 1, "expires_at": "2026-03-11T00:00:00Z"
     });
@@ -231,7 +231,7 @@ async fn granted(app: &TestApp) -> String {
 }
 
 /// Follows grants, and no adjustments, until `count` of them are settled.
-async fn settled(app: &TestApp, count: &str) {
+pub async fn settled(app: &TestApp, count: &str) {
     wait_for("the grant has ended", Duration::from_secs(30), async || {
         app.app().operations.grants.follow().await.ok()?;
         let settled = rows(&app.database, "SELECT count(*) FROM grants WHERE settled_at IS NOT NULL").await;

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tollgate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use tollgate::ledger::Voided;
 
-use crate::ledger::rows;
+use crate::jobs::statements::faults;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -187,6 +188,26 @@ async fn a_void_that_was_only_asked_for_is_finished_by_the_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_booked_as_unburnt_and_does_not_follow_from_the_cuts_is_named() {
+    let app = app().await;
+    let id = granted(&app, "a", "10", 1, END).await;
+    granted(&app, "b", "5", 60, END).await;
+    assert_eq!(uses(&app, "4").await, 201);
+    voided(&app, &id).await.expect(200);
+    app.drained().await;
+    assert_eq!(faults(&app).await, [""; 0]);
+    let cut_at = |consumed: &str| {
+        format!("SET session_replication_role = replica; UPDATE cuts SET consumed = {consumed} WHERE is_end")
+    };
+    as_owner(&app.database, &cut_at("7")).await.unwrap();
+    let named = faults(&app).await.concat();
+    assert!(named.contains(&format!("grant {id} of acme page")), "{named}");
+    assert!(named.contains("gave back 6, by its cuts 3"), "{named}");
+    as_owner(&app.database, &cut_at("4")).await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_expired_grant_lapses_by_what_is_unburnt_and_meanwhile_only_what_fits_without_it_is_admitted() {
     let app = app().await;
     let id = granted(&app, "a", "10", 50, "2026-03-20T00:00:00Z").await;
@@ -195,6 +216,10 @@ async fn an_expired_grant_lapses_by_what_is_unburnt_and_meanwhile_only_what_fits
     app.database.close().await;
     app.move_clock("2026-03-20T00:00:00Z").await;
     assert_eq!(left(&app).await, pair("50", "46"), "without all of it, as long as the ledger is away");
+    assert!(
+        app.quota().await.body["quotas"][0].get("adjusted").is_none(),
+        "it is not known, which is not zero"
+    );
     let hold = |amount: &str| app.post(RESERVATIONS, pages(amount));
     assert_eq!(hold("40").await.status, 201);
     assert_eq!(hold("7").await.status, 503, "whether it fits is not known yet");
@@ -203,6 +228,7 @@ async fn an_expired_grant_lapses_by_what_is_unburnt_and_meanwhile_only_what_fits
     let settled = hold("4").await;
     assert_eq!((settled.status, uses(&app, "1").await), (201, 429), "{settled:?}");
     assert_eq!(left(&app).await, pair("54", "0"));
+    assert_eq!(app.quota().await.text("/quotas/0/adjusted"), "0");
     assert_eq!(given_back(&app).await, ["lapsed 6 2026-03-20T00:00:00"]);
     let expired = app.get(&format!("{GRANTS}/{id}")).await;
     assert_eq!((expired.text("/status"), expired.text("/unburnt")), ("expired", "6"));

@@ -85,6 +85,7 @@ mod top_report;
 mod trials;
 mod upgrades;
 mod usage;
+mod waiting_corrections;
 mod webhooks;
 
 use serde_json::json;

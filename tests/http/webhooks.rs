@@ -102,7 +102,11 @@ async fn a_threshold_arrives_once_in_its_period_signed_by_the_rules_of_standard_
     app.move_clock("2026-04-01T12:00:00Z").await;
     app.use_pages("april", 60).await.expect(201);
     raise(&app).await;
-    assert_eq!(deliver(&app).await, delivered(2), "the next period has its own, for both");
+    assert_eq!(
+        deliver(&app).await,
+        delivered(4),
+        "the next period has its own and the last one has ended, for both"
+    );
     app.finish().await;
 }
 
@@ -124,14 +128,14 @@ async fn a_notice_that_holds_no_longer_is_delivered_as_resolved_and_each_receive
     });
     app.post_keyed("/v1/admin/grants", "more", grant).await.expect(201);
     raise(&app).await;
-    assert_eq!(deliver(&app).await, delivered(4));
+    assert_eq!(deliver(&app).await, delivered(3));
     let words = |at: usize| -> BTreeSet<String> {
         let word = |body: Value| {
             format!("{} {}", body["type"].as_str().unwrap(), body["data"]["kind"].as_str().unwrap())
         };
         receivers[at].received().iter().map(|one| word(one.body())).collect()
     };
-    assert_eq!(words(0), ["quota.resolved forecast", "quota.resolved threshold"].map(str::to_owned).into());
+    assert_eq!(words(0), ["quota.resolved threshold".to_owned()].into(), "what ends at once is one delivery");
     assert_eq!(words(1), BTreeSet::new());
     assert_eq!(words(2), ["quota.forecast forecast", "quota.threshold threshold"].map(str::to_owned).into());
     let resolved = receivers[0].received()[0].body();
@@ -139,8 +143,40 @@ async fn a_notice_that_holds_no_longer_is_delivered_as_resolved_and_each_receive
         (&resolved["timestamp"], &resolved["data"]["resolved_at"]),
         (&json!("2026-03-06T00:00:00Z"), &resolved["timestamp"])
     );
+    let both = json!([{ "kind": "forecast" }, { "kind": "threshold", "percent": 50 }]);
+    assert_eq!(resolved["data"]["resolves"], both);
     let raised = receivers[2].received()[0].body();
     assert!(raised["data"].get("resolved_at").is_none(), "that is in a delivery of its own: {raised}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thresholds_that_end_at_once_are_one_delivery_of_the_lowest_and_late_ones_say_that_they_are_over() {
+    let app = with_quota().await;
+    let receiver = Receiver::start().await;
+    webhook(&app, &receiver.url("127.0.0.1"), &ALL_EVENTS).await;
+    use_up(&app, 85).await;
+    assert_eq!(deliver(&app).await, delivered(2));
+    app.use_pages("late", 10).await.expect(201);
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    raise(&app).await;
+    assert_eq!(deliver(&app).await, delivered(2), "90 % of March, and the end of its other two");
+    let said: BTreeSet<_> = receiver.received()[2..].iter().map(|one| one.body().to_string()).collect();
+    let at = json!("2026-04-01T00:01:00Z");
+    let march = |percent: u8, consumed: &str, raised_at: &str| {
+        json!({
+            "tenant": "acme", "kind": "threshold", "meter": "page", "percent": percent,
+            "period_start": "2026-03-01T00:00:00Z", "period_end": "2026-04-01T00:00:00Z", "consumed": consumed,
+            "allowance": "100", "raised_at": raised_at, "resolved_at": at
+        })
+    };
+    let ended = json!([{ "kind": "threshold", "percent": 50 }, { "kind": "threshold", "percent": 80 }]);
+    let resolved = march(50, "85", "2026-03-01T12:00:00Z").with("resolves", ended);
+    let expected = [
+        json!({ "type": "quota.resolved", "timestamp": at, "data": resolved }),
+        json!({ "type": "quota.threshold", "timestamp": at, "data": march(90, "95", "2026-04-01T00:01:00Z") }),
+    ];
+    assert_eq!(said, expected.map(|one| one.to_string()).into());
     app.finish().await;
 }
 

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use tollgate::ledger::NoticeChanges;
 
+use super::continued_grants::run as close;
+use crate::ledger::rows;
 use crate::support::app::*;
 
 const NOTICES: &str = "/v1/tenants/acme/notices";
@@ -78,6 +80,73 @@ async fn a_notice_is_resolved_once_usage_is_below_it_and_not_raised_again_in_the
     app.move_clock("2026-04-01T12:00:00Z").await;
     app.use_pages("april", "85").await.expect(201);
     assert_eq!(run(&app).await, changes(1, 0), "the next period has its own");
+    app.finish().await;
+}
+
+/// As [`notices`], of this period, the lowest first.
+async fn of_period(app: &TestApp, start: &str) -> Vec<String> {
+    let columns = "percent, consumed::float8 AS c, allowance::float8 AS a, raised_at AT TIME ZONE 'UTC' AS r, \
+        resolved_at AT TIME ZONE 'UTC' AS e";
+    let query =
+        format!("SELECT {columns} FROM quota_notices WHERE period_start = '{start}' ORDER BY percent");
+    rows(&app.database, &query).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_end_with_their_period_and_what_was_reached_after_the_last_run_is_told_then_once() {
+    let app = with(quota_of("100")).await;
+    app.use_pages("some", "40").await.expect(201);
+    app.move_clock("2026-03-16T00:00:00Z").await;
+    app.use_pages("half", "15").await.expect(201);
+    assert_eq!(run(&app).await, changes(2, 0), "half, and the forecast");
+    app.move_clock("2026-03-31T23:59:00Z").await;
+    app.use_pages("late", "30").await.expect(201);
+    let held = app.held(pages("6").lasting(86_400)).await;
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!(run(&app).await, changes(1, 2), "80 %, which is over as it is told");
+    assert_eq!(notices(&app, "status=raised").await, [""; 0]);
+    app.consume(&held, "6").await.expect(200);
+    app.use_pages("april", "60").await.expect(201);
+    assert_eq!(run(&app).await, changes(2, 0), "90 % of March in its grace, half of April");
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    close(&app).await;
+    for _ in 0..2 {
+        assert_eq!(run(&app).await, changes(0, 0), "what lapses with the close reaches no threshold");
+    }
+    let march = [
+        "0 55 100 2026-03-16T00:00:00 2026-04-01T00:01:00",
+        "50 55 100 2026-03-16T00:00:00 2026-04-01T00:01:00",
+        "80 85 100 2026-04-01T00:01:00 2026-04-01T00:01:00",
+        "90 91 100 2026-04-01T00:01:00 2026-04-01T00:01:00",
+    ];
+    assert_eq!(of_period(&app, "2026-03-01").await, march);
+    assert_eq!(notices(&app, "status=raised").await, ["threshold 50 60 of 100"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_run_after_the_close_tells_what_the_period_had_reached_of_what_it_allowed() {
+    let quota = quota_of("100").with("max_rollover", "5").with("mode", "soft");
+    let app = with(quota).await;
+    let grant = json!({
+        "tenant": "acme", "meter": "page", "amount": "100", "kind": "promotional",
+        "expires_at": "2026-12-01T00:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "lasting", grant).await.expect(201);
+    for tenant in ["beyond", "held"] {
+        app.define(&format!("tenants/{tenant}"), json!({ "id": tenant, "plan": "plan" })).await;
+    }
+    app.use_pages("some", "110").await.expect(201);
+    app.post_keyed(USAGE, "beyond", pages("120").of("beyond")).await.expect(201);
+    app.move_clock("2026-03-31T23:59:00Z").await;
+    app.post_keyed(USAGE, "held", pages("75").of("held")).await.expect(201);
+    app.post(RESERVATIONS, pages("65").of("held").lasting(86_400)).await.expect(201);
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    close(&app).await;
+    // Of 200 pages 110, of 100 pages 120, of 100 pages 75 beside 65 that were held.
+    assert_eq!(run(&app).await, changes(1 + 4 + 1, 0));
+    let told = "SELECT tenant, max(percent) AS p, max(allowance)::float8 AS a FROM quota_notices GROUP BY 1 ORDER BY 1";
+    assert_eq!(rows(&app.database, told).await, ["acme 50 200", "beyond 100 100", "held 50 100"]);
     app.finish().await;
 }
 

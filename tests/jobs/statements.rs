@@ -309,6 +309,17 @@ async fn an_issued_statement_is_read_in_every_format_and_by_its_tenant_only() {
         );
         own.get(&format!("{path}?format=xlsx")).await.expect(200);
     }
+    let notes = json!([{ "number": 3, "corrects": 1, "total": "1.00" }]);
+    assert_eq!(statement(&app, 2).await["credit_notes"], notes, "April's statement names it");
+    let page = own.get("/v1/tenants/acme/statements/2?format=html").await.expect(200);
+    assert!(page.body.as_str().unwrap().contains("credit note 3 to statement 1"), "{page:?}");
+    let billed_in =
+        json!({ "start": "2026-04-01T00:00:00Z", "end": "2026-05-01T00:00:00Z", "time_zone": "UTC" });
+    assert_eq!(statement(&app, 3).await["billed_in"], billed_in);
+    let table = own.get("/v1/tenants/acme/statements/3?format=focus").await.expect(200);
+    let instants = "2026-04-01T00:00:00Z,2026-05-01T00:00:00Z,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z";
+    let row = table.body.as_str().unwrap().lines().nth(1).unwrap().to_owned();
+    assert!(row.starts_with(&format!("acme,EUR,{instants},Usage,Correction,")), "{row}");
     own.get("/v1/tenants/acme/statements/4").await.is_problem(404, "not_found");
     for wrong in ["0", "01", "-1", "x", "99999999999999999999"] {
         own.get(&format!("/v1/tenants/acme/statements/{wrong}")).await.is_problem(404, "not_found");

@@ -30,7 +30,8 @@ pub(in crate::http) struct NoticeRow {
     pub(in crate::http) runs_out_at: Option<String>,
     /// When it was raised.
     pub(in crate::http) raised_at: String,
-    /// When it was found to hold no longer; absent while it holds.
+    /// When it was found to hold no longer, or its period to have ended; absent while it holds. A notice that is raised
+    /// after its period, of a threshold that was reached in it, is resolved as it is raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) resolved_at: Option<String>,
 }

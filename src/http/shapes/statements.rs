@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use super::quota::PeriodAnswer;
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
+use crate::domain::period::Window;
 use crate::domain::rating::{Line, LineKey, NoteLine, TierPart, UsageLine};
 use crate::operations::answers::{ListedStatement, StatementDetails, StatementLine};
 
@@ -92,6 +93,23 @@ pub(in crate::http) struct StatementLineAnswer {
     pub(in crate::http) amount: String,
 }
 
+/// A credit note that was issued with a statement.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct IssuedNote {
+    /// Its number among the tenant's.
+    pub(in crate::http) number: u64,
+    /// The number of the statement that it corrects.
+    pub(in crate::http) corrects: Option<u64>,
+    /// Its total, below zero where it is owed back.
+    pub(in crate::http) total: String,
+}
+
+impl From<&ListedStatement> for IssuedNote {
+    fn from(note: &ListedStatement) -> Self {
+        Self { number: note.number, corrects: note.corrects, total: note.total.to_string() }
+    }
+}
+
 /// The answer to `GET /v1/tenants/{t}/statements/draft` and `GET /v1/tenants/{t}/statements/{number}`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::http) struct StatementAnswer {
@@ -107,6 +125,12 @@ pub(in crate::http) struct StatementAnswer {
     /// Credit notes: the number of the statement that it corrects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) corrects: Option<u64>,
+    /// Credit notes: the billing period with whose statement it was issued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) billed_in: Option<PeriodAnswer>,
+    /// Issued statements: the credit notes to earlier ones that were issued with it, in its currency.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::http) credit_notes: Vec<IssuedNote>,
     /// The tenant's plan.
     pub(in crate::http) plan: Option<String>,
     /// Drafts: the version of the policy whose prices these are.
@@ -306,19 +330,24 @@ impl From<&StatementDetails> for StatementAnswer {
             StatementLine::Corrected(line) => line.into(),
         };
         let at = rfc3339(details.as_of_ms);
+        let period = |period: Window| PeriodAnswer {
+            start: rfc3339(period.start_ms),
+            end: rfc3339(period.end_ms),
+            time_zone: details.zone.clone(),
+        };
+        let note = issued.filter(|issued| issued.corrects.is_some());
         Self {
             tenant: details.tenant.to_string(),
             status: if issued.is_some() { "issued" } else { "draft" },
             document: document(issued.is_some_and(|issued| issued.corrects.is_some())),
             number: issued.map(|issued| issued.number),
             corrects: issued.and_then(|issued| issued.corrects),
+            billed_in: note.map(|note| period(note.billed_in)),
+            credit_notes: issued
+                .map_or_else(Vec::new, |issued| issued.notes.iter().map(IssuedNote::from).collect()),
             plan: details.plan.as_ref().map(ToString::to_string),
             policy_version: details.policy_version,
-            period: PeriodAnswer {
-                start: rfc3339(details.period.start_ms),
-                end: rfc3339(details.period.end_ms),
-                time_zone: details.zone.clone(),
-            },
+            period: period(details.period),
             currency: details.currency.map(Currency::code),
             lines: details.lines.iter().map(line).collect(),
             unpriced: details.unpriced.iter().map(ToString::to_string).collect(),

@@ -50,15 +50,16 @@ pub(super) const COLUMNS: [&str; 31] = [
 /// A row for each line, in their order; the costs add up to the total.
 pub(super) fn rows(draft: &StatementDetails) -> Vec<Vec<Cell>> {
     let issued = draft.issued.as_ref();
-    let (start, end) = (rfc3339(draft.period.start_ms), rfc3339(draft.period.end_ms));
+    // A correction is in the bill of a later period than the one that it is for.
+    let billed_in = issued.map_or(draft.period, |issued| issued.billed_in);
     let of_bill = [
         Cell::text(Some(&draft.tenant)),
         Cell::text(draft.currency),
-        Cell::text(Some(&start)),
-        Cell::text(Some(&end)),
+        Cell::text(Some(rfc3339(billed_in.start_ms))),
+        Cell::text(Some(rfc3339(billed_in.end_ms))),
         // A line is for the whole period: its tiers and minimum belong to no part of it.
-        Cell::text(Some(&start)),
-        Cell::text(Some(&end)),
+        Cell::text(Some(rfc3339(draft.period.start_ms))),
+        Cell::text(Some(rfc3339(draft.period.end_ms))),
     ];
     let of_books = [
         Cell::text(Some(if issued.is_some() { "issued" } else { "draft" })),

@@ -27,6 +27,8 @@ use crate::domain::signed_amount::SignedAmount;
 
 use self::stored::Row;
 
+pub(super) use usage::decline_discarded;
+
 pub use grants::AdjustmentGrant;
 pub use stored::StoredAdjustment;
 

@@ -8,8 +8,9 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
+use serde_json::json;
 
-use super::{Booking, CorrectedPeriod, Unbookable, Way, carry_out, find};
+use super::{Booking, CorrectedPeriod, Unbookable, Way, carry_out, find, object};
 use crate::domain::adjustment::{AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
@@ -18,7 +19,7 @@ use crate::domain::movements::corrections::in_closed_period;
 use crate::domain::period::Window;
 use crate::ledger::corrections::Corrections;
 use crate::ledger::{
-    BEGIN_BOOKING, Ledger, LedgerError, cursors, instant, open_periods, quarantine, reservations,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, cursors, instant, open_periods, quarantine, reservations,
 };
 
 impl Ledger {
@@ -70,6 +71,29 @@ impl Ledger {
         })
         .await
     }
+}
+
+#[derive(QueryableByName)]
+struct Declined {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: uuid::Uuid,
+}
+
+/// Declines the adjustment that the gate was to make by this operation, once its last event is discarded: somebody has
+/// decided that it is not booked, so it is not tried again and holds up no end of a grant.
+pub(in crate::ledger) async fn decline_discarded(
+    connection: &mut AsyncPgConnection,
+    operation: ReservationId,
+    actor: &str,
+) -> Result<(), LedgerError> {
+    let decline =
+        sql_query(include_str!("../sql/decline_correction.sql")).bind::<sql_types::Uuid, _>(operation);
+    for declined in decline.load::<Declined>(connection).await? {
+        let object = object(AdjustmentId::from_uuid(declined.id));
+        audit::note(connection, actor, "decline", &object, json!({ "discarded": operation.to_string() }))
+            .await?;
+    }
+    Ok(())
 }
 
 /// Whether the gate's correction is booked, or waits in the quarantine.

@@ -1,14 +1,9 @@
 -- Makes the cuts that are due. What is held there is what the gate holds, and what is open of carried holds beyond what
--- the period before pays for. A grant that ends by its date is cut in the period around that date. No end of a
--- grant is cut while the gate is to take back use of the quota: how much it may take back was decided by the ends
--- before.
+-- the period before pays for. A grant that ends by its date is cut in the period around that date.
 WITH due AS (
     DELETE FROM due_cuts d
     WHERE partition = $1 AND due_at <= $2 AND (epoch, sequence) < ($3, $4) AND NOT (
-        is_end AND EXISTS (SELECT FROM grants g WHERE g.tenant = d.tenant AND g.id = d.grant_id) AND EXISTS (
-            SELECT FROM adjustments a
-            WHERE a.tenant = d.tenant AND a.meter = d.meter AND a.gate_period IS NOT NULL AND a.state = 'approved' AND a.amount < 0
-        )
+        is_end AND EXISTS (SELECT FROM held_up_ends h WHERE h.tenant = d.tenant AND h.grant_id = d.grant_id)
     )
     RETURNING tenant, grant_id, is_end, meter, period_start, due_at
 )

@@ -1,16 +1,22 @@
--- Raises and resolves the notices of a page of open quotas, from what is booked, with a delivery of each to each
--- webhook that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and
--- what was used until now would be more than all at its end. Grants that go on count before a close brings them.
+-- Raises and resolves the notices of a page of quotas, from what is booked, with a delivery of each to each webhook
+-- that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and what was
+-- used until now would be more than all at its end. Grants that go on count before a close brings them. With its period
+-- a notice ends. What is found reached only then is over as it is raised; what the close has settled counts as it was
+-- before, and a closed period is not looked at again.
 WITH page AS (
-    SELECT tenant, meter, period_start, period_end, notices_percent FROM quota_periods
-    WHERE period_start <= $1 AND period_end > $1 AND ($2::text IS NULL OR (tenant, meter) > ($2, $3::text))
-    ORDER BY tenant, meter
-    LIMIT $4
+    SELECT tenant, meter, period_start, period_end, notices_percent, period_end <= $1 AS is_over FROM quota_periods
+    WHERE NOT notices_ended AND period_start <= $1
+        AND ($2::text IS NULL OR (tenant, meter, period_start) > ($2, $3::text, $4::timestamptz))
+    ORDER BY tenant, meter, period_start
+    LIMIT $5
 ), figures AS (
-    SELECT p.*, b.consumed - b.adjusted AS consumed, b.available + b.reserved + b.consumed - b.adjusted + coalesce(a.amount, 0) AS allowance,
+    SELECT p.*, b.consumed - b.adjusted AS consumed,
+        b.available + b.reserved + b.consumed - b.adjusted + coalesce(a.amount, 0)
+            + coalesce(c.lapsed, 0) + b.rolled_out + b.carried_out - b.overage AS allowance,
         extract(epoch FROM $1 - p.period_start) AS passed_s, extract(epoch FROM p.period_end - p.period_start) AS whole_s
     FROM page p
     JOIN balances b USING (tenant, meter, period_start)
+    LEFT JOIN period_closures c USING (tenant, meter, period_start)
     LEFT JOIN LATERAL (
         SELECT sum(v.amount) AS amount FROM grant_advances v
         WHERE v.tenant = p.tenant AND v.meter = p.meter AND v.period_start = p.period_start
@@ -23,23 +29,34 @@ WITH page AS (
     CROSS JOIN LATERAL unnest(f.notices_percent || 0::smallint) AS t(percent)
     WHERE cardinality(f.notices_percent) > 0
 ), raised AS (
-    INSERT INTO quota_notices (tenant, meter, period_start, period_end, percent, consumed, allowance, runs_out_at, raised_at)
+    INSERT INTO quota_notices (tenant, meter, period_start, period_end, percent, consumed, allowance, runs_out_at, raised_at, resolved_at)
     SELECT tenant, meter, period_start, period_end, percent, consumed, allowance,
-        CASE WHEN percent = 0 THEN period_start + floor(allowance * passed_s / consumed)::bigint * interval '1 second' END, $1
+        CASE WHEN percent = 0 THEN period_start + floor(allowance * passed_s / consumed)::bigint * interval '1 second' END, $1,
+        CASE WHEN is_over THEN $1 END
     FROM due
-    WHERE holds AND consumed > 0 AND (percent > 0 OR (consumed < allowance AND passed_s * 10 >= whole_s))
+    WHERE holds AND consumed > 0 AND (percent > 0 OR (consumed < allowance AND passed_s * 10 >= whole_s AND NOT is_over))
     ON CONFLICT DO NOTHING
     RETURNING tenant, meter, period_start, percent
 ), resolved AS (
     UPDATE quota_notices n SET resolved_at = $1
     FROM due d
     WHERE (n.tenant, n.meter, n.period_start, n.percent) = (d.tenant, d.meter, d.period_start, d.percent)
-        AND n.resolved_at IS NULL AND NOT d.holds
+        AND n.resolved_at IS NULL AND (d.is_over OR NOT d.holds)
     RETURNING n.tenant, n.meter, n.period_start, n.percent
+), ended AS (
+    -- Nothing is booked of a quota that includes nothing and was not used: it is not closed.
+    UPDATE quota_periods q SET notices_ended = true
+    FROM page p
+    LEFT JOIN balances b USING (tenant, meter, period_start)
+    LEFT JOIN period_closures c USING (tenant, meter, period_start)
+    WHERE (q.tenant, q.meter, q.period_start) = (p.tenant, p.meter, p.period_start)
+        AND (c.tenant IS NOT NULL OR (b.tenant IS NULL AND p.period_end < $1 - interval '35 days'))
 ), changed AS (
     SELECT *, CASE WHEN percent = 0 THEN 'quota.forecast' ELSE 'quota.threshold' END AS event FROM raised
     UNION ALL
-    SELECT *, 'quota.resolved' FROM resolved
+    -- Several that end at once are one delivery, of the lowest threshold.
+    (SELECT DISTINCT ON (tenant, meter, period_start) *, 'quota.resolved' FROM resolved
+    ORDER BY tenant, meter, period_start, percent = 0, percent)
 ), delivered AS (
     INSERT INTO webhook_deliveries (tenant, meter, period_start, percent, event, webhook, created_at, next_attempt_at)
     SELECT c.tenant, c.meter, c.period_start, c.percent, c.event, w.id, $1, $1
@@ -48,5 +65,5 @@ WITH page AS (
     -- None is deleted before its deliveries are stored.
     FOR KEY SHARE OF w
 )
-SELECT last.tenant, last.meter, (SELECT count(*) FROM raised) AS raised, (SELECT count(*) FROM resolved) AS resolved
-FROM (SELECT tenant, meter FROM page ORDER BY tenant DESC, meter DESC LIMIT 1) last
+SELECT last.tenant, last.meter, last.period_start, (SELECT count(*) FROM raised) AS raised, (SELECT count(*) FROM resolved) AS resolved
+FROM (SELECT tenant, meter, period_start FROM page ORDER BY tenant DESC, meter DESC, period_start DESC LIMIT 1) last

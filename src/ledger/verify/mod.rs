@@ -3,6 +3,7 @@
 //! The books are compared in parts, each as of one instant, so that traffic goes on. The database computes sums and
 //! rows are streamed, so that memory stays bounded. The gate's counters are compared elsewhere.
 
+mod burns;
 mod chains;
 mod figures;
 mod openings;
@@ -163,6 +164,7 @@ async fn run(
     let mut checks = figures::check(connection, part, options.rebuild).await?;
     checks.push(reservations::check(connection, part).await?);
     checks.push(statements::check(connection, part).await?);
+    checks.push(burns::check(connection, part).await?);
     checks.push(sales::check(connection, part).await?);
     let opened = openings::of_part(connection, part).await?;
     let (intact, kept) = chains::check(ledger, connection, part, &opened).await?;

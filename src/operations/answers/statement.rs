@@ -5,6 +5,7 @@ use crate::domain::money::{Currency, Money};
 use crate::domain::period::Window;
 use crate::domain::rating::{Line, NoteLine};
 use crate::domain::statement::DocumentHash;
+use crate::ledger::ListedStatement;
 
 /// What a period costs: so far, or as it was issued.
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ impl StatementLine {
 }
 
 /// What makes an issued document one that is never changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedAs {
     /// Its number among the tenant's.
     pub number: u64,
@@ -63,4 +64,8 @@ pub struct IssuedAs {
     pub corrects: Option<u64>,
     /// The hash of it and of all before.
     pub hash: DocumentHash,
+    /// The period in whose bill it is: its own, or of a note the one with whose statement it was issued.
+    pub billed_in: Window,
+    /// The notes to earlier statements that were issued with it, in its currency.
+    pub notes: Vec<ListedStatement>,
 }

@@ -225,6 +225,9 @@ impl Memory {
             })?;
             if counter.is_quota() && (cold.only_bounds || !counter.is_new()) {
                 self.restore_cold_quota(entry, epoch, last_id, counter).await?;
+                if cold.only_bounds {
+                    self.unless_held_up(entry, counter).await?;
+                }
             } else if told.insert(counter.scope_index) {
                 match counter.subject(subjects) {
                     Some((subject, hash)) => {
@@ -249,6 +252,18 @@ impl Memory {
         self.core.progress.catch_up(entry.partition, last_id).await?;
         let told = self.restore_quota(entry, epoch, quota).await;
         self.unless_epoch_over(entry.partition, epoch, (), told)
+    }
+
+    /// Errors: a grant of the quota has ended, and what is left of it is known only once use is taken back; the call
+    /// would find the same bound again.
+    async fn unless_held_up(&self, entry: &TenantEntry, quota: &Counter) -> Answer<()> {
+        let (tenant, meter) = (&entry.definition.id, &quota.meter);
+        if self.core.ledger.is_end_held_up(tenant, meter, self.core.gate_now_ms()).await? {
+            let why =
+                format!("use of {meter} is being corrected, which decides how much is left; repeat the call");
+            return Err(OperationError::GateUnavailable(why));
+        }
+        Ok(())
     }
 
     async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &Counter) -> Answer<()> {

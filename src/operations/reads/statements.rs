@@ -2,9 +2,9 @@
 
 use super::Reads;
 use crate::domain::ids::TenantId;
-use crate::domain::period::Window;
+use crate::domain::period::{Window, WindowKind};
 use crate::domain::rating::RatingError;
-use crate::domain::statement::{Content, PricedBy, StatementError, price_period};
+use crate::domain::statement::{Content, Document, PricedBy, StatementError, price_period};
 use crate::ledger::{IssuedStatement, ListedStatement};
 use crate::operations::answers::{IssuedAs, Rows, StatementDetails, StatementLine};
 use crate::operations::error::{Answer, OperationError};
@@ -63,8 +63,20 @@ impl Reads {
 
     /// A tenant's statement or credit note of this number.
     pub async fn read_statement(&self, tenant: TenantId, number: u64) -> Answer<StatementDetails> {
-        self.known(&tenant).await?;
-        Ok(self.issued(&tenant, number).await?.into())
+        let entry = self.known(&tenant).await?;
+        let IssuedStatement { document, hash } = self.issued(&tenant, number).await?;
+        let (currency, issued_at_ms) = (document.currency, document.issued_at_ms);
+        let own = Window { start_ms: document.period_start_ms, end_ms: document.period_end_ms };
+        let (billed_in, notes) = match document.corrects() {
+            // It was issued within the grace of its period, which is shorter than a period.
+            Some(_) => {
+                let next = entry.calendars.window(WindowKind::Period, issued_at_ms);
+                (entry.calendars.window(WindowKind::Period, next.start_ms.saturating_sub(1)), Vec::new())
+            }
+            None => (own, self.core.ledger.notes_with(&tenant, number, issued_at_ms, currency).await?),
+        };
+        let issued = IssuedAs { number, corrects: document.corrects(), hash, billed_in, notes };
+        Ok(details(document, issued))
     }
 
     async fn issued(&self, tenant: &TenantId, number: u64) -> Answer<IssuedStatement> {
@@ -73,27 +85,23 @@ impl Reads {
     }
 }
 
-impl From<IssuedStatement> for StatementDetails {
-    fn from(issued: IssuedStatement) -> Self {
-        let IssuedStatement { document, hash } = issued;
-        let (number, corrects) = (document.number, document.corrects());
-        let lines = match document.content {
-            Content::Statement { lines } => lines.into_iter().map(StatementLine::Billed).collect(),
-            Content::CreditNote { lines, .. } => lines.into_iter().map(StatementLine::Corrected).collect(),
-        };
-        Self {
-            tenant: document.tenant,
-            plan: document.plan,
-            policy_version: None,
-            period: Window { start_ms: document.period_start_ms, end_ms: document.period_end_ms },
-            zone: document.zone,
-            currency: Some(document.currency),
-            lines,
-            total: Some(document.total),
-            unpriced: document.unpriced,
-            as_of_ms: document.issued_at_ms,
-            as_of_event: None,
-            issued: Some(IssuedAs { number, corrects, hash }),
-        }
+fn details(document: Document, issued: IssuedAs) -> StatementDetails {
+    let lines = match document.content {
+        Content::Statement { lines } => lines.into_iter().map(StatementLine::Billed).collect(),
+        Content::CreditNote { lines, .. } => lines.into_iter().map(StatementLine::Corrected).collect(),
+    };
+    StatementDetails {
+        tenant: document.tenant,
+        plan: document.plan,
+        policy_version: None,
+        period: Window { start_ms: document.period_start_ms, end_ms: document.period_end_ms },
+        zone: document.zone,
+        currency: Some(document.currency),
+        lines,
+        total: Some(document.total),
+        unpriced: document.unpriced,
+        as_of_ms: document.issued_at_ms,
+        as_of_event: None,
+        issued: Some(issued),
     }
 }

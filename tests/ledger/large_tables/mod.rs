@@ -12,6 +12,7 @@ use tollgate::domain::adjustment::AdjustmentId;
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{Epoch, IdempotencyKey, OutboxId, ReservationId, TenantId};
+use tollgate::domain::money::Currency;
 use tollgate::domain::period::{Calendar, Calendars};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::statement::RevenueGroup;
@@ -114,6 +115,7 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("quota_capacity", ledger.quota_capacity(&acme, &meter("ocr.page"), PERIOD_START_MS)).await;
     plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
+    plans.of("is_end_held_up", ledger.is_end_held_up(&acme, &meter("ocr.page"), HOUR_MS)).await;
     plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
     plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), None, 50)).await;
     plans.of("voided_grants", ledger.voided_grants(Some(&acme), 50)).await;
@@ -339,6 +341,8 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
         plans.of("statements", ledger.statements(&acme, corrects, Some(900), 50)).await;
     }
     plans.of("statement", ledger.statement(&acme, 7)).await;
+    let euro = Currency::parse("EUR").unwrap();
+    plans.of("notes_with", ledger.notes_with(&acme, 7, HOUR_MS, euro)).await;
     let groups = vec![RevenueGroup::Period, RevenueGroup::Tenant, RevenueGroup::Plan, RevenueGroup::Meter];
     let of_a_month = (None, Some(PERIOD_START_MS), Some(PERIOD_END_MS));
     for (tenant, from_ms, to_ms) in [(Some(acme.clone()), None, None), of_a_month] {

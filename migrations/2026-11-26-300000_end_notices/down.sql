@@ -1,0 +1,2 @@
+DROP INDEX quota_periods_with_notices;
+ALTER TABLE quota_periods DROP COLUMN notices_ended;

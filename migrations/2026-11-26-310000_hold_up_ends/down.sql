@@ -1,0 +1,1 @@
+DROP VIEW held_up_ends;

@@ -1,0 +1,86 @@
+//! Cuts that are to be made, and grants that are to be settled since theirs were.
+
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{Bool, Nullable, SmallInt, Text, Timestamptz};
+
+use super::columns::Milliseconds;
+use super::schema::cuts;
+use super::{Ledger, LedgerError, instant, number};
+use crate::domain::grant::GrantId;
+use crate::domain::ids::{MeterId, Partition, TenantId};
+
+#[derive(QueryableByName)]
+struct ToCut {
+    #[diesel(sql_type = SmallInt)]
+    partition: Partition,
+    #[diesel(sql_type = Timestamptz)]
+    ends_at: Milliseconds,
+}
+
+#[derive(QueryableByName)]
+struct HeldUp {
+    #[diesel(sql_type = Bool)]
+    is_held_up: bool,
+}
+
+impl Ledger {
+    /// Partitions with cuts that are due by `now_ms`, each with the latest instant of those that end by their date
+    /// (unix ms; 0 where none does); of one tenant or of all. Ends that wait for a correction are left out.
+    pub async fn partitions_to_cut(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+    ) -> Result<Vec<(Partition, i64)>, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        let query = || {
+            sql_query(include_str!("sql/partitions_to_cut.sql"))
+                .bind::<Nullable<Text>, _>(tenant)
+                .bind::<Timestamptz, _>(now)
+        };
+        let rows: Vec<ToCut> = self.load(query).await?;
+        Ok(rows.into_iter().map(|row| (row.partition, row.ends_at.0)).collect())
+    }
+
+    /// Whether an end of this quota that is due by `now_ms` waits until the gate has taken back use of it.
+    pub async fn is_end_held_up(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        now_ms: i64,
+    ) -> Result<bool, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        let query = || {
+            sql_query(include_str!("sql/is_end_held_up.sql"))
+                .bind::<Text, _>(tenant)
+                .bind::<Text, _>(meter)
+                .bind::<Timestamptz, _>(now)
+        };
+        let rows: Vec<HeldUp> = self.load(query).await?;
+        Ok(rows.iter().any(|row| row.is_held_up))
+    }
+
+    /// Grants with an end cut whose unburnt part is not booked yet, of one tenant or of all, after `after`.
+    pub async fn grants_to_settle(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<&(TenantId, GrantId)>,
+        limit: usize,
+    ) -> Result<Vec<(TenantId, GrantId)>, LedgerError> {
+        let query = || {
+            let mut due = cuts::table.filter(cuts::is_end).filter(cuts::is_settled.eq(false)).into_boxed();
+            if let Some(tenant) = tenant {
+                due = due.filter(cuts::tenant.eq(tenant));
+            }
+            if let Some((tenant, id)) = after {
+                let same = cuts::tenant.eq(tenant).and(cuts::grant_id.gt(id.uuid()));
+                due = due.filter(cuts::tenant.gt(tenant).or(same));
+            }
+            due.select((cuts::tenant, cuts::grant_id))
+                .order((cuts::tenant, cuts::grant_id))
+                .limit(number::limit(limit))
+        };
+        let rows: Vec<(TenantId, uuid::Uuid)> = self.load(query).await?;
+        Ok(rows.into_iter().map(|(tenant, id)| (tenant, GrantId::from_uuid(id))).collect())
+    }
+}

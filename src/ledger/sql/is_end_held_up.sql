@@ -1,0 +1,2 @@
+-- Whether a grant of the quota has ended, and is not cut until use is taken back.
+SELECT EXISTS (SELECT FROM held_up_ends WHERE tenant = $1 AND meter = $2 AND due_at <= $3) AS is_held_up
