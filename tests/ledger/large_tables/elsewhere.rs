@@ -102,6 +102,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 6] = [
             "settle_grant",
             "untold_capacities",
             "note_told",
+            "note_all_told",
         ],
     ),
     (
