@@ -31,7 +31,7 @@ const CALENDARS: &str = "INSERT INTO calendars (tenant, from_at, zone, anchor_da
 const LAST_MONTH: &str = "BEGIN; \
     CREATE TEMPORARY TABLE ended ON COMMIT DROP AS \
     SELECT id AS tenant, s AT TIME ZONE 'UTC' AS start, (s + interval '1 month') AT TIME ZONE 'UTC' AS until \
-    FROM tenants, date_trunc('month', now() AT TIME ZONE 'UTC') - interval '1 month' AS s WHERE id LIKE 'tenant-%'; \
+    FROM tenants, (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') - interval '1 month' AS s) AS month WHERE id LIKE 'tenant-%'; \
     INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version, max_rollover) \
     SELECT tenant, 'page', start, until, 0, 50, 1, 15 FROM ended; \
     INSERT INTO balances (tenant, meter, period_start, period_end, granted, consumed, available) \
