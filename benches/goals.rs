@@ -4,8 +4,8 @@ use super::figures::{Figure, Figures};
 
 use Bound::{AtLeast, AtMost};
 use Measure::{
-    Behind, CostRatio, DecidingCostRatio, High, HighRatio, JobCost, Median, Rate, RateRatio, RedisCost,
-    RedisCostRatio, ServiceCost, ServiceCostRatio,
+    Behind, CostRatio, DecidingCostRatio, High, HighRatio, JobCost, Median, Noticed, Rate, RateRatio,
+    RedisCost, RedisCostRatio, Seconds, ServiceCost, ServiceCostRatio,
 };
 
 /// What is read off the figures.
@@ -36,6 +36,10 @@ enum Measure {
     HighRatio(&'static str, &'static str),
     /// How long after the end the ledger had everything, in seconds.
     Behind(&'static str),
+    /// So many of this row, in seconds.
+    Seconds(&'static str, f64),
+    /// What 99 of 100 calls take no longer than, by twice that of another row or by 5 ms, if that is more.
+    Noticed(&'static str, &'static str),
 }
 
 /// On which side of the target a figure should be.
@@ -189,6 +193,19 @@ const GOALS: &[(&str, Measure, Bound)] = &[
     ("reserves a second, to the build before", RateRatio(RESERVE_NOW, RESERVE_BEFORE), AtLeast(1.5)),
     ("p99 of a reserve, to the build before", HighRatio(RESERVE_NOW, RESERVE_BEFORE), AtMost(1.0)),
     ("job, ack: ledger, p50 in ms", Median("this build: job, ack: ledger"), AtMost(8.0)),
+    (
+        "close of 100,000 periods with two grants each, s",
+        Seconds("close: periods with two grants, closed and rolled over", 100_000.0),
+        AtMost(30.0),
+    ),
+    (
+        "p99 of a reserve meanwhile, to 5 ms or twice the quiet one",
+        Noticed(
+            "close: reserve at 30 % of that, while periods close",
+            "close: reserve at 30 % of that, quiet",
+        ),
+        AtMost(1.0),
+    ),
     ("replay of a trace, jobs a second", Rate(REPLAY), AtLeast(5_000.0)),
     ("replay of a trace, the ledger has all after, s", Behind(REPLAY), AtMost(1.0)),
 ];
@@ -213,6 +230,8 @@ impl Measure {
             CostRatio(of, to) => Some(whole(of)? / whole(to)?),
             ServiceCostRatio(of, to) => Some(cost(of, 0)? / cost(to, 0)?),
             HighRatio(of, to) => Some(latency(of, 1)? / latency(to, 1)?),
+            Seconds(name, count) => Some(count / rate(name)?),
+            Noticed(name, quiet) => Some(latency(name, 1)? / (2.0 * latency(quiet, 1)?).max(5.0)),
             Behind(name) => figures.get(name).and_then(|figure: &Figure| Some(figure.behind?.as_secs_f64())),
         }
     }

@@ -140,12 +140,7 @@ where
     let over = Arc::new(AtomicBool::new(false));
     let turns = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();
-    let mut ready = Vec::new();
-    for _ in 0..load.callers {
-        let mut caller = Caller::new(host, key);
-        caller.must("GET", "/livez", "", &[200]).await;
-        ready.push(caller);
-    }
+    let ready = ready(host, key, load.callers).await;
     let began = Instant::now();
     for mut caller in ready {
         let (work, over, turns) = (work.clone(), over.clone(), turns.clone());
@@ -162,6 +157,63 @@ where
     }
     tokio::time::sleep(load.duration).await;
     over.store(true, Ordering::Relaxed);
+    done(running, began).await
+}
+
+/// Lets callers do `work` so many times a second until `over` is done, whether or not the work before has ended: every
+/// turn has its time. A turn takes from then on, or from when a waiting caller begins it.
+pub async fn run_at<W, F>(
+    host: &str,
+    key: &str,
+    callers: usize,
+    a_second: f64,
+    over: impl Future<Output = ()>,
+    work: W,
+) -> Done
+where
+    W: Fn(Caller, u64) -> F + Send + Sync + 'static,
+    F: Future<Output = Caller> + Send,
+{
+    let (work, is_over, turns) =
+        (Arc::new(work), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let ready = ready(host, key, callers).await;
+    let began = Instant::now();
+    let mut running = JoinSet::new();
+    for mut caller in ready {
+        let (work, is_over, turns) = (work.clone(), is_over.clone(), turns.clone());
+        running.spawn(async move {
+            let mut times = figures::times();
+            loop {
+                let turn = turns.fetch_add(1, Ordering::Relaxed);
+                let due = began + Duration::from_secs_f64(turn as f64 / a_second);
+                let waits = Instant::now() < due;
+                tokio::time::sleep_until(due.into()).await;
+                if is_over.load(Ordering::Relaxed) {
+                    return times;
+                }
+                let since = if waits { Instant::now() } else { due };
+                caller = work(caller, turn).await;
+                times.saturating_record(since.elapsed().as_micros() as u64);
+            }
+        });
+    }
+    over.await;
+    is_over.store(true, Ordering::Relaxed);
+    done(running, began).await
+}
+
+/// Callers whose connections are open.
+async fn ready(host: &str, key: &str, callers: usize) -> Vec<Caller> {
+    let mut ready = Vec::new();
+    for _ in 0..callers {
+        let mut caller = Caller::new(host, key);
+        caller.must("GET", "/livez", "", &[200]).await;
+        ready.push(caller);
+    }
+    ready
+}
+
+async fn done(mut running: JoinSet<Histogram<u64>>, began: Instant) -> Done {
     let mut times = figures::times();
     while let Some(one) = running.join_next().await {
         times.add(one.expect("a caller ends well")).expect("histograms of one kind");

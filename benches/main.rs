@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
-//!     [--year-of-entries 300000] [--history 0] [--trace FILE] [--before COMMAND]
-//!     [--only gate|'plain path'|algorithms|check|ledger|booking|service|writer|replay|builds] [--no-write]
+//!     [--year-of-entries 300000] [--closing 100000] [--history 0] [--trace FILE] [--before COMMAND]
+//!     [--only gate|'plain path'|algorithms|check|ledger|booking|service|writer|close|replay|builds] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -23,6 +23,7 @@ mod books;
 mod builds;
 mod calls;
 mod checks;
+mod closing;
 mod cpu;
 mod figures;
 mod goals;
@@ -63,6 +64,9 @@ struct Options {
     /// Entries in the books while quotas are read, spread over the last year; 0 leaves the figure out.
     #[arg(long, default_value_t = 300_000)]
     year_of_entries: i32,
+    /// Tenants whose last month is closed.
+    #[arg(long, default_value_t = 100_000)]
+    closing: usize,
     /// Entries of the last month in the books while keyed jobs are booked, such as 10000000; 0 leaves the figures out.
     #[arg(long, default_value_t = 0)]
     history: i32,
@@ -134,6 +138,9 @@ async fn run(options: &Options) -> figures::Figures {
     }
     if options.wants("writer") {
         books::measure_drain(options, &mut figures).await;
+    }
+    if options.wants("close") {
+        closing::measure(options, &mut figures).await;
     }
     if options.wants("replay") {
         replay::measure(options, &mut figures).await;

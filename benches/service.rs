@@ -123,11 +123,15 @@ impl Service {
         }
         let quota = json!([{ "meter": "page", "included": "1000000000000", "mode": "hard" }]);
         put("/v1/admin/plans/quota", json!({ "limits": limits(3), "quotas": quota })).await;
+        let rolls =
+            json!([{ "meter": "page", "included": "1000000000000", "mode": "hard", "max_rollover": "15" }]);
+        put("/v1/admin/plans/rolls", json!({ "limits": limits(3), "quotas": rolls })).await;
         for (tenant, plan) in [
             ("hot", "limits-3"),
             ("one-limit", "limits-1"),
             ("sixteen-limits", "limits-16"),
             ("with-quota", "quota"),
+            ("rolls", "rolls"),
         ] {
             put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": plan })).await;
         }

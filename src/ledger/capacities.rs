@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{Array, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::schema::{tenants, untold_capacities};
@@ -43,6 +43,15 @@ impl Ledger {
             .filter(untold_capacities::meter.eq(meter.clone()))
             .filter(untold_capacities::version.le(number::signed(version)));
         self.execute(diesel::delete(told)).await.map(drop)
+    }
+
+    /// [`Self::note_told`] for several quotas, each with its version.
+    pub async fn note_all_told(&self, told: &[(TenantId, MeterId, u64)]) -> Result<(), LedgerError> {
+        let note = sql_query(include_str!("sql/note_told.sql"))
+            .bind::<Array<Text>, _>(told.iter().map(|(tenant, ..)| tenant.clone()).collect::<Vec<_>>())
+            .bind::<Array<Text>, _>(told.iter().map(|(_, meter, _)| meter.clone()).collect::<Vec<_>>())
+            .bind::<Array<BigInt>, _>(told.iter().map(|one| number::signed(one.2)).collect::<Vec<_>>());
+        self.execute(note).await.map(drop)
     }
 }
 

@@ -163,6 +163,7 @@ pub use policy::{
 pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quota_changes::{ClaimedChange, QuotaChange, WantedChange};
 pub use quota_notices::{NoticeChanges, NoticeCursor, NoticeFilter, QuotaNotice};
+pub(crate) use quotas::PeriodKey;
 pub use quotas::{QuotaCapacity, QuotaPeriod};
 pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFilter};
 pub use recurring::RepeatsEnded;

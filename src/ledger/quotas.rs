@@ -263,11 +263,19 @@ impl Ledger {
         meter: &MeterId,
         start_ms: i64,
     ) -> Result<Option<QuotaCapacity>, LedgerError> {
-        let wanted = [(tenant.clone(), meter.clone(), start_ms)];
+        let found = self.quota_capacities(vec![(tenant.clone(), meter.clone(), start_ms)]).await?;
+        Ok(found.into_values().next())
+    }
+
+    /// [`Self::quota_capacity`] of several periods, each by its tenant, meter and start (unix ms).
+    pub async fn quota_capacities(
+        &self,
+        wanted: Vec<PeriodKey>,
+    ) -> Result<HashMap<PeriodKey, QuotaCapacity>, LedgerError> {
         let read = self.transact(BEGIN_LOOK_UP, move |connection| {
             async move { read_with_next(connection, &wanted).await }.boxed()
         });
-        Ok(read.await?.into_iter().next().map(|(_, capacity)| capacity))
+        Ok(read.await?.into_iter().collect())
     }
 }
 

@@ -15,8 +15,8 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::memory::{Memory, quota_period};
 use crate::operations::run_progress::RunProgress;
 
-/// How many periods are read at once.
-const PAGE: usize = 2_000;
+/// How many periods are read at once: so many that those of one partition fill a chunk.
+const PAGE: usize = 20_000;
 /// How many are closed in one transaction; the writer waits for its partition meanwhile.
 const CHUNK: usize = 200;
 /// How often a chunk is closed again for which a next period was prepared by an older version of its tenant.
@@ -130,6 +130,8 @@ impl Periods {
         chunk: &[EndedPeriod],
         closing: Closing,
     ) -> Answer<(Closed, Vec<EndedPeriod>)> {
+        let may_go_on = chunk.iter().filter(|ended| ended.may_go_on);
+        self.core.policy.read_ahead(may_go_on.map(|ended| &ended.tenant)).await;
         for _ in 0..TRIES {
             let mut closed = Vec::with_capacity(chunk.len());
             for ended in chunk {

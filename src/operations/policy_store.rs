@@ -19,7 +19,7 @@ use crate::domain::policy::document::Definitions;
 use crate::domain::policy::resolve::TooManyCounters;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::tenant::TenantDefinition;
-use crate::ledger::{Conflict, Generation, Ledger, LedgerError, PolicyVersions};
+use crate::ledger::{Conflict, Generation, Ledger, LedgerError, PolicyVersions, StoredTenant};
 use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::Alarm;
@@ -269,20 +269,39 @@ impl PolicyStore {
                 self.unknown.insert(id.clone(), ()).await;
                 Ok(None)
             }
-            Some(stored) => {
-                let definition: Arc<TenantDefinition> = Arc::new(stored_json(&stored.definition)?);
-                let calendars = Calendars::of(stored.calendars, definition.calendar());
-                self.keep(
-                    snapshot,
-                    definition,
-                    calendars,
-                    stored_json(&stored.counter_resets)?,
-                    stored.version,
-                )
-                .await
-                .map(Some)
+            Some(stored) => self.take_in(stored, snapshot).await.map(Some),
+        }
+    }
+
+    /// Reads those of these tenants that are not in memory, all at once, for a job that is about to ask for each. What
+    /// cannot be read is left to that.
+    pub(super) async fn read_ahead<'a>(&self, ids: impl IntoIterator<Item = &'a TenantId>) {
+        let forgotten = self.forgotten.load(Ordering::Acquire);
+        let snapshot = self.current.load_full();
+        let absent = ids.into_iter().filter(|id| !self.tenants.contains_key(*id));
+        let absent: Vec<TenantId> = absent.cloned().collect();
+        if absent.is_empty() {
+            return;
+        }
+        let read = self.ledger.read_tenants(absent.clone()).await;
+        for stored in read.unwrap_or_default() {
+            let id = stored.id.clone();
+            if let Err(error) = self.take_in(stored, snapshot.clone()).await {
+                tracing::debug!(tenant = %id, %error, "a tenant is not read ahead");
             }
         }
+        if self.forgotten.load(Ordering::Acquire) != forgotten {
+            for id in &absent {
+                self.tenants.invalidate(id).await;
+            }
+        }
+    }
+
+    async fn take_in(&self, stored: StoredTenant, snapshot: Arc<Policy>) -> Answer<Arc<TenantEntry>> {
+        let definition: Arc<TenantDefinition> = Arc::new(stored_json(&stored.definition)?);
+        let calendars = Calendars::of(stored.calendars, definition.calendar());
+        let resets = stored_json(&stored.counter_resets)?;
+        self.keep(snapshot, definition, calendars, resets, stored.version).await
     }
 
     async fn keep(

@@ -46,17 +46,7 @@ async fn held(app: &TestApp, amount: &str) -> String {
 
 /// Has every hold expire that is due.
 async fn swept(app: &TestApp) {
-    let (operations, mut leaps) = (&app.app().operations, Vec::new());
-    for partition in operations.partitions() {
-        loop {
-            let report = operations.calls.expire_due(partition).await.unwrap();
-            leaps.extend(report.leap.map(|leap| (partition, leap)));
-            if !report.more {
-                break;
-            }
-        }
-    }
-    operations.calls.expire_behind(&leaps).await.unwrap();
+    app.swept(&app.app().operations.partitions().collect::<Vec<_>>()).await;
     app.drained().await;
 }
 

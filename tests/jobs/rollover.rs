@@ -1,6 +1,6 @@
 //! Rollover: what is unused of a closed period and may go on to the next one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -333,69 +333,4 @@ async fn a_bound_that_the_meter_cannot_count_is_named() {
         assert_eq!((answer.status, answer.pointers()), (422, vec!["/quotas/0/max_rollover"]), "{answer:?}");
     }
     app.finish().await;
-}
-
-/// Many tenants with a quota that may roll over, two grants each and some use, as their rows are at the end of March.
-async fn many_tenants(app: &TestApp, tenants: u32) {
-    app.use_pages("first", "30").await.expect(201);
-    app.drained().await;
-    let names: Vec<_> = (0..tenants).map(|number| format!("tenant-{number}")).collect();
-    let partitions =
-        names.iter().map(|name| app.app().gate.partition_of(&name.parse().unwrap()).number().to_string());
-    let (partitions, names) = (partitions.collect::<Vec<_>>().join(","), names.join(","));
-    let start = "timestamptz '2026-03-01T00:00:00Z'";
-    let end = "timestamptz '2026-04-01T00:00:00Z'";
-    let fill = [
-        format!(
-            "CREATE TABLE many AS SELECT * FROM unnest('{{{names}}}'::text[], '{{{partitions}}}'::smallint[]) AS m(tenant, partition)"
-        ),
-        "INSERT INTO tenants (id, partition, version, definition, archived, counter_resets) \
-         SELECT m.tenant, m.partition, t.version, t.definition || jsonb_build_object('id', m.tenant), false, t.counter_resets \
-         FROM many m, tenants t WHERE t.id = 'acme'"
-            .into(),
-        "INSERT INTO calendars (tenant, from_at, zone, anchor_day, first_period_end) \
-         SELECT m.tenant, c.from_at, c.zone, c.anchor_day, c.first_period_end FROM many m, calendars c WHERE c.tenant = 'acme'"
-            .into(),
-        format!(
-            "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version, max_rollover) \
-             SELECT tenant, 'page', {start}, {end}, 0, 50, 1772323200, 15 FROM many"
-        ),
-        format!(
-            "INSERT INTO balances (tenant, meter, period_start, period_end, granted, consumed, available) \
-             SELECT tenant, 'page', {start}, {end}, 70, 30, 40 FROM many"
-        ),
-        format!(
-            "INSERT INTO grants (tenant, id, meter, decimals, amount, kind, priority, effective_at, expires_at, reason, fingerprint, \
-                 created_at, created_by, period_start) \
-             SELECT tenant, gen_random_uuid(), 'page', 0, 10, 'promotional', 40, {start} + interval '1 day', {end}, '', \
-                 decode(repeat('00', 32), 'hex'), now(), 'test', {start} FROM many, generate_series(1, 2)"
-        ),
-        "INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, is_settled) \
-         SELECT tenant, id, false, meter, period_start, 1, 1, 0, false FROM grants WHERE tenant LIKE 'tenant-%'"
-            .into(),
-        "DROP TABLE many".into(),
-        "ANALYZE".into(),
-    ];
-    for statement in fill {
-        as_owner(&app.database, &statement).await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement: run it alone, with --nocapture"]
-async fn measured_many_periods_with_grants_are_closed_and_rolled_over() {
-    const TENANTS: u32 = 20_000;
-    let app = at("2026-03-10T12:00:00Z", "15").await;
-    many_tenants(&app, TENANTS).await;
-    app.move_clock("2026-04-01T12:00:00Z").await;
-    let started = Instant::now();
-    let done = run(&app).await;
-    println!("{} periods are closed after {:?}", done.closed, started.elapsed());
-    assert_eq!(done, closed(u64::from(TENANTS) + 1, 0));
-    let rolled = "SELECT count(*), sum(rolled)::float8 AS r FROM period_closures";
-    assert_eq!(rows(&app.database, rolled).await, [format!("{} {}", TENANTS + 1, 15 * (TENANTS + 1))]);
-    let started = Instant::now();
-    assert_eq!(run(&app).await, closed(0, 0));
-    println!("a run that finds nothing takes {:?}", started.elapsed());
-    app.leave_unbalanced("its tenants have balances without entries");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 use tollgate::app::{App, Role};
 use tollgate::clock::Clock;
+use tollgate::domain::ids::Partition;
 use tollgate::ledger::{Ledger, VerifyOptions, verify};
 use tollgate::settings::Settings;
 
@@ -196,6 +197,21 @@ impl TestApp {
             Some(())
         })
         .await;
+    }
+
+    /// Has every hold of these partitions expire that is due.
+    pub async fn swept(&self, partitions: &[Partition]) {
+        let (operations, mut leaps) = (&self.app().operations, Vec::new());
+        for partition in partitions {
+            loop {
+                let report = operations.calls.expire_due(*partition).await.expect("it is swept");
+                leaps.extend(report.leap.map(|leap| (*partition, leap)));
+                if !report.more {
+                    break;
+                }
+            }
+        }
+        operations.calls.expire_behind(&leaps).await.expect("what was passed over is swept");
     }
 
     /// Ends the test's use of the app: checks that everything is booked, the books balance, and the gate equals the

@@ -1,5 +1,7 @@
 //! Capacities that have changed in the books: the gate gets them at once, or as soon as it can.
 
+use std::collections::HashMap;
+
 use futures::{StreamExt, stream};
 
 use super::Memory;
@@ -8,15 +10,20 @@ use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::plan::PeriodTerms;
 use crate::domain::reservation::CounterField;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
-use crate::ledger::{QuotaCapacity as BookedCapacity, QuotaPeriod};
+use crate::ledger::{PeriodKey, QuotaCapacity as BookedCapacity, QuotaPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 
-/// To how many tenants capacities are sent at once: a cold one is restored, which takes a connection of the ledger.
+/// To how many warm tenants capacities are sent at once.
+const TOLD_AT_ONCE: usize = 32;
+/// To how many others: a cold one is restored, which takes a connection of the ledger.
 const SENT_AT_ONCE: usize = 4;
 /// How often a cold tenant is restored to tell it a capacity.
 const TRIES: usize = 3;
+
+/// A quota whose capacity the gate lacks, and the version that it lacks.
+type Untold = (TenantId, MeterId, u64);
 
 impl Memory {
     /// Sends the quota's capacity to the gate, as it is booked now, and notes that it has it. Nothing is sent for
@@ -58,7 +65,7 @@ impl Memory {
         self.restore_cold_tenant(entry, epoch, last_id, self.core.gate_now_ms()).await
     }
 
-    /// Sends every capacity that the gate lacks, a few tenants at once. Returns how many it has now.
+    /// Sends every capacity that the gate lacks. Returns how many it has now.
     pub async fn send_untold_capacities(&self) -> Answer<u64> {
         const PAGE: usize = 500;
         let (mut told, mut after) = (0, None);
@@ -66,22 +73,80 @@ impl Memory {
             let page = self.core.ledger.untold_capacities(after.as_ref(), PAGE).await?;
             let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
             after = Some((tenant.clone(), meter.clone()));
-            let mut sending = stream::iter(page)
-                .map(async |(tenant, meter, version)| {
-                    self.send_untold(&tenant, &meter, version).await.map_err(|error| (tenant, error))
-                })
-                .buffer_unordered(SENT_AT_ONCE);
-            while let Some(sent) = sending.next().await {
-                match sent {
-                    Ok(()) => told += 1,
-                    Err((_, error)) if error.is_server_away() => return Err(error),
-                    Err((tenant, error)) => {
-                        let item = format!("tenant {tenant}");
-                        self.core.damage.pass_over(Work::Capacity, &item, &error).await;
-                    }
+            let (sent, left) = self.send_to_warm(page).await?;
+            told += sent + self.send_each(left).await?;
+        }
+    }
+
+    /// Sends these to the tenants that are warm, all read and noted at once. Returns how many the gate has now, and
+    /// those that are left.
+    async fn send_to_warm(&self, untold: Vec<Untold>) -> Answer<(u64, Vec<Untold>)> {
+        self.core.policy.read_ahead(untold.iter().map(|(tenant, ..)| tenant)).await;
+        let (now_ms, mut quotas) = (self.core.gate_now_ms(), HashMap::new());
+        for (tenant, meter, _) in &untold {
+            let entry = self.core.policy.find_tenant(tenant).await.ok().flatten();
+            if let Some(quota) = entry.and_then(|entry| quota_of(&entry, meter, now_ms)) {
+                let start_ms = quota.window().map_or(0, |window| window.start_ms);
+                quotas.insert((tenant.clone(), meter.clone(), start_ms), quota.field);
+            }
+        }
+        // What cannot be read together is read one by one, so that the others go on.
+        let booked = self.core.ledger.quota_capacities(quotas.keys().cloned().collect()).await;
+        let capacity = |(key, booked): (PeriodKey, BookedCapacity)| {
+            let field = quotas.get(&key).copied();
+            field.map(|field| ((key.0, key.1), at_gate(field, booked)))
+        };
+        let mut capacities: HashMap<_, _> =
+            booked.unwrap_or_default().into_iter().filter_map(capacity).collect();
+        let with_capacity = |untold: Untold| {
+            let capacity = capacities.remove(&(untold.0.clone(), untold.1.clone()));
+            (untold, capacity)
+        };
+        let capacities: Vec<_> = untold.into_iter().map(with_capacity).collect();
+        let sending = stream::iter(capacities).map(|(untold, capacity)| self.send_one(untold, capacity));
+        let sent: Vec<_> = sending.buffer_unordered(TOLD_AT_ONCE).collect().await;
+        let (mut told, mut left) = (Vec::new(), Vec::new());
+        for one in sent {
+            match one {
+                Ok(one) => told.push(one),
+                Err(one) => left.push(one),
+            }
+        }
+        self.core.ledger.note_all_told(&told).await?;
+        Ok((u64::try_from(told.len()).unwrap_or(u64::MAX), left))
+    }
+
+    /// Sends a capacity to a tenant that is warm. Returns the version that the gate has now, or what is left to do.
+    async fn send_one(&self, untold: Untold, capacity: Option<QuotaCapacity>) -> Result<Untold, Untold> {
+        let Some(capacity) = capacity else { return Err(untold) };
+        let partition = self.core.gate.partition_of(&untold.0);
+        match self.core.gate.set_capacity(partition, &untold.0, &capacity, self.core.script_now()).await {
+            Ok(RestoreOutcome::Done | RestoreOutcome::AlreadyWarm) => {
+                Ok((untold.0, untold.1, capacity.version))
+            }
+            _ => Err(untold),
+        }
+    }
+
+    /// Sends these one by one, a few tenants at once. Returns how many the gate has now.
+    async fn send_each(&self, untold: Vec<Untold>) -> Answer<u64> {
+        let mut told = 0;
+        let mut sending = stream::iter(untold)
+            .map(async |(tenant, meter, version)| {
+                self.send_untold(&tenant, &meter, version).await.map_err(|error| (tenant, error))
+            })
+            .buffer_unordered(SENT_AT_ONCE);
+        while let Some(sent) = sending.next().await {
+            match sent {
+                Ok(()) => told += 1,
+                Err((_, error)) if error.is_server_away() => return Err(error),
+                Err((tenant, error)) => {
+                    let item = format!("tenant {tenant}");
+                    self.core.damage.pass_over(Work::Capacity, &item, &error).await;
                 }
             }
         }
+        Ok(told)
     }
 
     async fn send_untold(&self, tenant: &TenantId, meter: &MeterId, version: u64) -> Answer<()> {

@@ -4,6 +4,7 @@
 
 mod comparisons;
 mod failover;
+mod killed_jobs;
 mod load;
 mod month;
 mod replays;

@@ -104,6 +104,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "settle_grant",
             "untold_capacities",
             "note_told",
+            "note_all_told",
         ],
     ),
     (

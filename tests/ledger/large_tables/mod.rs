@@ -113,6 +113,8 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("repeats_to_undo", ledger.repeats_to_undo(None, 100)).await;
     plans.of("epoch_ends", ledger.epoch_ends(partition(&acme))).await;
     plans.of("quota_capacity", ledger.quota_capacity(&acme, &meter("ocr.page"), PERIOD_START_MS)).await;
+    let periods = vec![(acme.clone(), meter("ocr.page"), PERIOD_START_MS)];
+    plans.of("quota_capacities", ledger.quota_capacities(periods)).await;
     plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
     plans.of("is_end_held_up", ledger.is_end_held_up(&acme, &meter("ocr.page"), HOUR_MS)).await;
