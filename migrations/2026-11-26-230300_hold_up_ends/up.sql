@@ -1,7 +1,7 @@
 -- Ends of grants that are not cut while the gate is to take back use of the quota in their period: how much it may take
 -- back was decided by the ends before. One that is voided, or goes on, is cut where it stands; else around its date.
 CREATE VIEW held_up_ends AS
-SELECT d.partition, d.tenant, d.grant_id, d.meter, d.due_at
+SELECT d.partition, d.tenant, d.grant_id, d.meter, d.due_at, c.cut_at
 FROM due_cuts d
 JOIN grants g ON g.tenant = d.tenant AND g.id = d.grant_id
 CROSS JOIN LATERAL (SELECT CASE WHEN d.due_at > 'epoch' THEN d.due_at ELSE d.period_start END AS cut_at) c

@@ -395,7 +395,7 @@ mod tests {
             "tollgate redrain",
             "tollgate key rotate k1",
             "tollgate policy apply p.toml --prune tenants",
-            "tollgate report balances",
+            "tollgate report weather",
             "tollgate up --fast",
         ] {
             assert_eq!(exit(line), Err(2), "{line}");

@@ -133,7 +133,7 @@ impl Listing {
             return self.answer(&state.cursor_key, rows);
         }
         let snapshot = state.read(state.operations.reads.snapshot()).await?;
-        let first = state.read(async { ask(snapshot.reads()?, page).await }).await?;
+        let first = state.read(async { ask(&snapshot.reads()?, page).await }).await?;
         if self.format == Format::Csv {
             Ok(csv_of(snapshot, ask, first))
         } else {
@@ -192,7 +192,7 @@ async fn next_rows<T>(
     ask: &impl AsyncFn(&Reads, Page) -> Answer<Rows<T>>,
     after: String,
 ) -> Answer<Rows<T>> {
-    ask(snapshot.reads()?, Page { limit: Page::ROWS_MAX, after: Some(after) }).await
+    ask(&snapshot.reads()?, Page { limit: Page::ROWS_MAX, after: Some(after) }).await
 }
 
 /// The titles of a file's columns, with the instant of its figures as the last one.

@@ -20,6 +20,8 @@ const BELL: &str = "* * * * * *";
 /// The rows are read after this time even if nothing rings.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(6);
+/// How long it may take to note how far a run is.
+const NOTED_WITHIN: Duration = Duration::from_secs(1);
 /// How soon a failed run is followed by another, in ms of the service's time.
 const RETRY_AFTER_MS: i64 = 10_000;
 
@@ -117,8 +119,10 @@ impl Runner {
 
     /// Renews the lease, and notes how far the run is.
     async fn renew(&self, run: &JobRun, progress: &RunProgress) -> Result<bool, LedgerError> {
-        self.note(run, progress).await;
-        self.ledger.renew_job(run, LEASE).await
+        let renewed = self.ledger.renew_job(run, LEASE).await;
+        // A lease does not wait for what is only shown.
+        let _ = tokio::time::timeout(NOTED_WITHIN, self.note(run, progress)).await;
+        renewed
     }
 
     async fn note(&self, run: &JobRun, progress: &RunProgress) {

@@ -9,6 +9,7 @@ use super::schema::cuts;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, Partition, TenantId};
+use crate::domain::period::Window;
 
 #[derive(QueryableByName)]
 struct ToCut {
@@ -42,19 +43,22 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (row.partition, row.ends_at.0)).collect())
     }
 
-    /// Whether an end of this quota that is due by `now_ms` waits until the gate has taken back use of it.
+    /// Whether an end of this quota that is due by `now_ms` waits, in this period, until the gate has taken back use.
     pub async fn is_end_held_up(
         &self,
-        tenant: &TenantId,
-        meter: &MeterId,
+        (tenant, meter): (&TenantId, &MeterId),
+        period: Window,
         now_ms: i64,
     ) -> Result<bool, LedgerError> {
-        let now = instant::from_ms(now_ms)?;
+        let [now, start, end] = [now_ms, period.start_ms, period.end_ms].map(instant::from_ms);
+        let (now, start, end) = (now?, start?, end?);
         let query = || {
             sql_query(include_str!("sql/is_end_held_up.sql"))
                 .bind::<Text, _>(tenant)
                 .bind::<Text, _>(meter)
                 .bind::<Timestamptz, _>(now)
+                .bind::<Timestamptz, _>(start)
+                .bind::<Timestamptz, _>(end)
         };
         let rows: Vec<HeldUp> = self.load(query).await?;
         Ok(rows.iter().any(|row| row.is_held_up))

@@ -14,7 +14,7 @@ use super::columns::{Milliseconds, Small, reads};
 use super::functions::{coalesce, transaction_timestamp};
 use super::prepared::Prepared;
 use super::schema::quarantine;
-use super::{BEGIN, Conflict, Ledger, LedgerError, adjustments, audit, number};
+use super::{BEGIN, Conflict, Ledger, LedgerError, adjustments, audit, cursors, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 
 /// The status of an event in quarantine.
@@ -234,6 +234,8 @@ impl Ledger {
         let detail = serde_json::json!({ "reason": reason, "unbilled": unbilled });
         self.transact(BEGIN, move |connection| {
             async move {
+                // Nobody may be booking the event, or what it was to correct, at the same time.
+                cursors::lock(connection, &[partition]).await?;
                 let discard = diesel::update(open_at(partition, id));
                 let status =
                     (quarantine::status.eq("discarded"), quarantine::last_at.eq(transaction_timestamp()));

@@ -73,7 +73,10 @@ impl Periods {
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
-        progress.set_left(self.core.ledger.count_periods_to_close(ended_by_ms).await?);
+        match self.core.ledger.count_periods_to_close(ended_by_ms).await {
+            Ok(left) => progress.set_left(left),
+            Err(error) => tracing::info!(%error, "how many periods are to be closed is not known"),
+        }
         let (mut done, mut after) = (Closed::default(), None);
         let mut boundaries = Boundaries::new(&self.core);
         loop {

@@ -212,12 +212,12 @@ async fn what_is_written_while_a_file_is_read_is_not_in_it_and_a_lost_connection
         async |reads: &Reads| reads.list_reconciliations(asked.clone()).await.map(|rows| rows.data.len());
     as_owner(&app.database, "DELETE FROM reconciliations").await.unwrap();
     assert_eq!(count(reads).await.unwrap(), 0);
-    assert_eq!(count(snapshot.reads().unwrap()).await.unwrap(), 10_000);
+    assert_eq!(count(&snapshot.reads().unwrap()).await.unwrap(), 10_000);
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
         WHERE datname = current_database() AND state = 'idle in transaction'";
     as_owner(&app.database, end).await.unwrap();
     for _ in 0..3 {
-        assert!(count(snapshot.reads().unwrap()).await.is_err(), "it is never of another instant");
+        assert!(count(&snapshot.reads().unwrap()).await.is_err(), "it is never of another instant");
     }
     app.finish().await;
 }

@@ -52,6 +52,7 @@ async fn a_call_whose_room_a_correction_decides_is_not_refused_and_nothing_is_ap
     assert_eq!(rows(&app.database, MADE).await, ["0"]);
     app.use_pages("within it", 1).await.expect(201);
     follow(&app).await;
+    settled(&app, "1").await;
     app.use_pages("beyond the bound", 45).await.expect(201);
     assert_eq!(app.use_pages("too much", 6).await.status, 429, "four had burnt of the grant: five are left");
     app.finish().await;
@@ -66,6 +67,7 @@ async fn a_correction_of_one_period_holds_up_no_end_in_another() {
     });
     app.post_keyed("/v1/admin/grants", "april", april).await.expect(201);
     app.move_clock("2026-04-01T00:30:00Z").await;
+    app.use_pages("beyond the bound", 51).await.is_problem(402, "exceeds_plan");
     settled(&app, "1").await;
     let ended = "SELECT to_char(expires_at AT TIME ZONE 'UTC', 'MM') AS month FROM grants WHERE settled_at IS NOT NULL";
     assert_eq!(rows(&app.database, ended).await, ["04"]);

@@ -20,6 +20,7 @@ WITH page AS MATERIALIZED (
     FROM entries
     WHERE meter LIKE 'money:%' AND booked_at <= $1 AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR meter = $3)
         AND ($4 IS NULL OR (tenant, meter) > ($4, $5))
+        AND ((SELECT count(*) FROM page) < $7 OR tenant <= (SELECT max(tenant) FROM page))
     GROUP BY tenant, meter, credit, debit
 )
 SELECT *

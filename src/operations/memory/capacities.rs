@@ -112,6 +112,8 @@ impl Memory {
                 Err(one) => left.push(one),
             }
         }
+        // In one order, so that two transactions never wait for each other.
+        told.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
         self.core.ledger.note_all_told(&told).await?;
         Ok((u64::try_from(told.len()).unwrap_or(u64::MAX), left))
     }

@@ -257,8 +257,9 @@ impl Memory {
     /// Errors: a grant of the quota has ended, and what is left of it is known only once use is taken back; the call
     /// would find the same bound again.
     async fn unless_held_up(&self, entry: &TenantEntry, quota: &Counter) -> Answer<()> {
-        let (tenant, meter) = (&entry.definition.id, &quota.meter);
-        if self.core.ledger.is_end_held_up(tenant, meter, self.core.gate_now_ms()).await? {
+        let Some(period) = quota.window() else { return Ok(()) };
+        let (meter, now_ms) = (&quota.meter, self.core.gate_now_ms());
+        if self.core.ledger.is_end_held_up((&entry.definition.id, meter), period, now_ms).await? {
             let why =
                 format!("use of {meter} is being corrected, which decides how much is left; repeat the call");
             return Err(OperationError::GateUnavailable(why));

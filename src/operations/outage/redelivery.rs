@@ -309,7 +309,10 @@ impl Outage {
     ) -> Answer<Redelivered> {
         let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
         let page = self.undelivered(tenant, wanted, PAGE).await?;
-        let asked = tokio::time::timeout(ASK_WITHIN, self.ask_about(tenant, &page)).await.ok().flatten();
+        let asked = match wanted {
+            Wanted::Of(_) => None,
+            _ => tokio::time::timeout(ASK_WITHIN, self.ask_about(tenant, &page)).await.ok().flatten(),
+        };
         let mut delivered = Vec::with_capacity(page.len());
         let page = (&page[..], asked.as_ref());
         let redelivered = self.redeliver_rows(tenant, wanted, page, leased_until, &mut delivered).await;

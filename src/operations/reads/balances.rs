@@ -8,6 +8,9 @@ use crate::operations::answers::{BalanceAsOf, Rows};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::BalancesRequest;
 
+/// How many balances are read at once at the least: those in which nothing stood at the instant are left out.
+const READ_AT_ONCE: usize = 1_000;
+
 impl Reads {
     /// What stood in the accounts, by tenant, meter and period: in those in which something did. All pages are as of
     /// the same instant.
@@ -21,11 +24,12 @@ impl Reads {
         let at_ms = begun_ms.or(at_ms).unwrap_or(span.now_ms);
         check(at_ms, span)?;
         let limit = page.rows_max();
+        let at_once = limit.max(READ_AT_ONCE);
         let mut found = Vec::with_capacity(limit + 1);
         // Of what was booked first after the instant nothing stood there, so pages are read until one is full.
         while found.len() <= limit {
-            let read = self.books.balances_as_of(&filter, at_ms, after.as_ref(), limit + 1).await?;
-            let is_last = read.len() <= limit;
+            let read = self.books.balances_as_of(&filter, at_ms, after.as_ref(), at_once).await?;
+            let is_last = read.len() < at_once;
             after = read.last().map(BalanceAsOf::place);
             found.extend(read.into_iter().filter(|balance| !balance.is_empty()));
             if is_last {

@@ -13,6 +13,7 @@ use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{Epoch, IdempotencyKey, OutboxId, ReservationId, TenantId};
 use tollgate::domain::money::Currency;
+use tollgate::domain::period::Window;
 use tollgate::domain::period::{Calendar, Calendars};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::statement::RevenueGroup;
@@ -117,7 +118,8 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("quota_capacities", ledger.quota_capacities(periods)).await;
     plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
-    plans.of("is_end_held_up", ledger.is_end_held_up(&acme, &meter("ocr.page"), HOUR_MS)).await;
+    let month = Window { start_ms: PERIOD_START_MS, end_ms: PERIOD_END_MS };
+    plans.of("is_end_held_up", ledger.is_end_held_up((&acme, &meter("ocr.page")), month, HOUR_MS)).await;
     plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
     plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), None, 50)).await;
     plans.of("voided_grants", ledger.voided_grants(Some(&acme), 50)).await;
