@@ -335,6 +335,14 @@ async fn webhooks(ledger: &Ledger, plans: &mut Plans) {
     assert!(plans.of("claim_delivery", ledger.claim_delivery(id, HOUR_MS, lease)).await.is_some());
 }
 
+async fn notices(ledger: &Ledger, plans: &mut Plans) {
+    let of_one = NoticeFilter { tenant: tenant("tenant-7"), meter: None, is_resolved: None };
+    let first = plans.of("quota_notices", ledger.quota_notices(&of_one, None, 50)).await;
+    let last = first.last().map(|last| (last.raised_at, last.meter.clone(), last.percent));
+    assert_eq!(first.len(), 50);
+    plans.of("quota_notices", ledger.quota_notices(&of_one, last.as_ref(), 50)).await;
+}
+
 /// What reports read of balances and usage, over all tenants and of one.
 async fn reports(ledger: &Ledger, plans: &mut Plans) {
     let acme = tenant("acme");
@@ -387,11 +395,7 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
         });
         plans.of("closed_periods", ledger.closed_periods(&filter, last.as_ref(), 50)).await;
     }
-    let of_one = NoticeFilter { tenant: tenant("tenant-7"), meter: None, is_resolved: None };
-    let first = plans.of("quota_notices", ledger.quota_notices(&of_one, None, 50)).await;
-    let last = first.last().map(|last| (last.raised_at, last.meter.clone(), last.percent));
-    assert_eq!(first.len(), 50);
-    plans.of("quota_notices", ledger.quota_notices(&of_one, last.as_ref(), 50)).await;
+    notices(ledger, plans).await;
     violations(ledger, plans).await;
     webhooks(ledger, plans).await;
     for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {

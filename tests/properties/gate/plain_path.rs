@@ -204,10 +204,7 @@ impl Twins {
 
     /// One step, by the gate; what it makes of the answer plays no part. Returns what was asked for, where it is a
     /// reserve.
-    async fn take(&mut self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) -> Option<Ask> {
-        if matches!(step, Step::Warm { .. } | Step::WarmAgain { .. } | Step::TellSubject { .. }) {
-            self.restored_at_ms = self.restored_at_ms.max(now_ms);
-        }
+    async fn take(&self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) -> Option<Ask> {
         let (world, now) = (&self.world, Some(now_ms));
         let key = |back: u8| latest.saturating_sub(back).to_string();
         match step {
@@ -390,6 +387,9 @@ async fn play(servers: &[Arc<Server>; 3], case: &Case) -> Answers {
     for (step, is_late) in std::iter::once(&first).chain(&case.steps) {
         if let Step::Pass { ms } = step {
             now_ms += ms;
+        }
+        if matches!(step, Step::Warm { .. } | Step::WarmAgain { .. } | Step::TellSubject { .. }) {
+            twins.restored_at_ms = twins.restored_at_ms.max(now_ms);
         }
         let ask = twins.take(case, now_ms, &mut latest, step).await;
         twins.follow(case, now_ms, *is_late, ask.as_ref());
