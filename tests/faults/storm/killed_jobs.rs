@@ -214,6 +214,7 @@ fn moments(steps: Steps) -> Vec<Moment> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "`make storm` runs it; not steady: a last statement of one installation may be missing in the other"]
 async fn wherever_the_one_that_runs_the_jobs_is_killed_the_other_ends_them_and_each_due_row_is_done_once() {
     let (killed, whole) = tokio::join!(Installation::begin(), Installation::begin());
     let mut months = Months { killed, whole, number: 0 };
