@@ -17,6 +17,7 @@ use tollgate::ledger::Manner;
 use crate::http::events::send;
 use crate::ledger::rows;
 use crate::support::app::*;
+use crate::support::books::{CONTINUED, ENTRIES, STATEMENTS};
 use crate::support::process::from_environment;
 
 const GRACE: Duration = Duration::from_secs(3600);
@@ -34,23 +35,6 @@ const CALENDARS: [(&str, u8); 5] = [
 const LOWERED: &str = "small";
 /// On every so many-th day plans include something else.
 const PLANS_CHANGE_EVERY: i64 = 5;
-/// What a period opens with is summed up: where policy changes before it begins, more is granted or some is taken back.
-const ENTRIES: &str = "WITH e AS (\
-        SELECT tenant, meter, period_start AT TIME ZONE 'UTC' AS period, credit, debit, amount, class, carried, late, excess, \
-            happened_at AT TIME ZONE 'UTC' AS at, \
-            class = 'grant' AND happened_at = period_start AND 'granted' IN (credit, debit) AS opens \
-        FROM entries) \
-    SELECT count(*), tenant, meter, period, credit, debit, amount::float8 AS amount, class, carried, late, excess, at \
-    FROM e WHERE NOT opens GROUP BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 \
-    UNION ALL \
-    SELECT 1, tenant, meter, period, 'granted', 'available', \
-        sum(CASE credit WHEN 'granted' THEN amount ELSE -amount END)::float8, class, carried, late, excess, at \
-    FROM e WHERE opens GROUP BY tenant, meter, period, class, carried, late, excess, at \
-    ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
-const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS period, g.created_at AT TIME ZONE 'UTC' AS made, \
-    c.amount::float8 AS amount, c.rolled::float8 AS rolled FROM continued_grants c JOIN grants g ON g.id = c.grant_id ORDER BY 1, 2, 3";
-const STATEMENTS: &str = "SELECT tenant, number, document FROM statements ORDER BY 1, 2";
-
 /// The pages of a grant of which something is left at the end of each period.
 const LARGE: u32 = 2_000;
 
