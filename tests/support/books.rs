@@ -5,7 +5,7 @@ use super::services::TestDatabase;
 use crate::ledger::rows;
 
 /// What a period opens with is summed up: where policy changes before it begins, more is granted or some is taken back.
-pub const ENTRIES: &str = "WITH e AS (\
+const ENTRIES: &str = "WITH e AS (\
         SELECT tenant, meter, period_start AT TIME ZONE 'UTC' AS period, credit, debit, amount, class, carried, late, excess, \
             happened_at AT TIME ZONE 'UTC' AS at, \
             class = 'grant' AND happened_at = period_start AND 'granted' IN (credit, debit) AS opens \
@@ -17,11 +17,9 @@ pub const ENTRIES: &str = "WITH e AS (\
         sum(CASE credit WHEN 'granted' THEN amount ELSE -amount END)::float8, class, carried, late, excess, at \
     FROM e WHERE opens GROUP BY tenant, meter, period, class, carried, late, excess, at \
     ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
-/// What goes on of grants.
-pub const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS period, g.created_at AT TIME ZONE 'UTC' AS made, \
+const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS period, g.created_at AT TIME ZONE 'UTC' AS made, \
     c.amount::float8 AS amount, c.rolled::float8 AS rolled FROM continued_grants c JOIN grants g ON g.id = c.grant_id ORDER BY 1, 2, 3";
-/// Statements and notes, each whole.
-pub const STATEMENTS: &str = "SELECT tenant, number, document FROM statements ORDER BY 1, 2";
+const STATEMENTS: &str = "SELECT tenant, number, document FROM statements ORDER BY 1, 2";
 const CLOSURES: &str = "SELECT tenant, meter, period_start AT TIME ZONE 'UTC' AS start, period_end AT TIME ZONE 'UTC' AS end, \
     closed_at AT TIME ZONE 'UTC' AS closed, lapsed::float8 AS l, overage::float8 AS o, rolled::float8 AS r, \
     paid_by_next::float8 AS p, added::float8 AS a FROM period_closures ORDER BY 1, 2, 3";
