@@ -1,10 +1,11 @@
 //! Which of a tenant's subjects have something to compare.
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
+use super::prepared::sql_query;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, instant, number};
 use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
 

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -13,6 +12,7 @@ use rust_decimal::Decimal;
 
 use super::burnables::{self, BookedGrant};
 use super::closures::{self, ClosingPeriod, Ended, EndedPeriod};
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::rollovers::{self, Candidate};
 use super::schema::grant_advances;

@@ -2,7 +2,6 @@
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::columns::{Milliseconds, Unsigned};
 use super::functions::split_part;
+use super::prepared::sql_query;
 use super::schema::audit_log;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::ids::TenantId;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::pg::Pg;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{Array, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
-use super::prepared::{self, Prepared};
+use super::prepared::{self, sql_query};
 use super::{Ledger, LedgerError, instant};
 use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, TenantId};
@@ -158,7 +158,7 @@ pub(crate) async fn add(connection: &AsyncPgConnection, changes: &BalanceChanges
 async fn add_of_events(mut connection: &AsyncPgConnection, changes: &Changes) -> Result<(), LedgerError> {
     let rows = changes.iter().map(MovedBalance::of).collect::<Result<Vec<_>, _>>()?;
     let add = sql_query(include_str!("sql/add_to_balances.sql")).bind::<Array<prepared::Row>, _>(rows);
-    Prepared(add).execute(&mut connection).await?;
+    add.execute(&mut connection).await?;
     Ok(())
 }
 
@@ -168,7 +168,6 @@ async fn add_to_all_accounts(
 ) -> Result<(), LedgerError> {
     let ends_ms = changes.values().map(|change| change.period_end_ms);
     let mut add = sql_query(include_str!("sql/add_to_all_accounts.sql"))
-        .into_boxed()
         .bind::<Array<Text>, _>(changes.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(changes.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(changes.keys().map(|key| key.2))?)
@@ -183,7 +182,7 @@ async fn add_to_all_accounts(
     }
     let of_carried = changes.values().map(|change| change.consumed_of_carried);
     add = add.bind::<Array<Numeric>, _>(of_carried.collect::<Vec<Decimal>>());
-    Prepared(add).execute(&mut connection).await?;
+    add.execute(&mut connection).await?;
     Ok(())
 }
 

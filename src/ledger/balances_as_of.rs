@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use rust_decimal::Decimal;
 
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::money::Currency;

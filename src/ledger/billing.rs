@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::schema::billing;
 use super::{BEGIN, Ledger, LedgerError, instant, number, policy};
 use crate::domain::ids::TenantId;

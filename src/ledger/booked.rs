@@ -1,9 +1,9 @@
 //! Whether events are in the books: a call with `ack: ledger` waits for that.
 
+use diesel::QueryableByName;
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, SmallInt};
-use diesel::{QueryableByName, sql_query};
 
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, number};
 use crate::domain::ids::{OutboxId, ReservationId};
 
@@ -70,7 +70,7 @@ impl Ledger {
                 .bind::<Array<Integer>, _>(steps().collect::<Vec<_>>())
                 .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.epoch.0)))
                 .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.sequence)));
-            Prepared(find)
+            find
         };
         let rows: Vec<Row> = self.under_kept_plans().load(query).await?;
         let mut booked = vec![Booked::NotYet; events.len()];

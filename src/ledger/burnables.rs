@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use diesel::query_builder::SqlQuery;
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::grants::StoredGrant;
+use super::prepared::{Statement, sql_query};
 use super::quotas::PeriodKey;
 use super::{LedgerError, instant, number};
 use crate::domain::burn::{BurnPlace, Burnable, Cut};
@@ -176,7 +176,7 @@ pub(crate) async fn read_booked(
 /// The grants that a statement finds in these periods.
 pub(super) async fn load(
     connection: &mut AsyncPgConnection,
-    statement: SqlQuery,
+    statement: Statement<'_>,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
     let find = statement

@@ -1,10 +1,10 @@
 //! Changes of quotas' capacities: each raises the version, and the gate gets it as soon as it can.
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
+use super::prepared::sql_query;
 use super::schema::{tenants, untold_capacities};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};

@@ -5,15 +5,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use diesel::QueryableByName;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::held_parts::{self, CarriedLeft, HeldFate, HeldPart, ReturningHolds};
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::schema::{carried_holds, carried_returns};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, cursors, instant, journal, number};

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::{Hash, HashIfAny};
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, number};
 pub use crate::domain::chain::{Chain, ChainHead};
 use crate::domain::entry::Entry;
@@ -119,7 +119,7 @@ pub(crate) async fn heads(
 ) -> Result<Heads, LedgerError> {
     let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
     let find = sql_query(include_str!("sql/chain_heads.sql")).bind::<Array<SmallInt>, _>(numbers);
-    let rows: Vec<HeadRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<HeadRow> = find.load(&mut connection).await?;
     let chain = |number: i16| chains.iter().copied().find(|chain| chain.number() == number);
     let head = |row: HeadRow| Some((chain(row.chain)?, Head { number: row.number, hash: row.hash }));
     Ok(rows.into_iter().filter_map(head).collect())
@@ -257,7 +257,7 @@ pub(crate) async fn append(
         .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
         .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
         .bind::<Timestamptz, _>(booked_at);
-    Prepared(insert).execute(&mut connection).await?;
+    insert.execute(&mut connection).await?;
     Ok(())
 }
 

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::{LedgerError, instant, number};
 use crate::domain::adjustment::AdjustmentId;
 use crate::domain::amount::Amount;

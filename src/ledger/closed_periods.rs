@@ -1,11 +1,12 @@
 //! What became of closed periods, the last to end first.
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use rust_decimal::Decimal;
 
 use super::balances::{BesideGate, MeterBalance};
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
 

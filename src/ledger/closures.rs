@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Bool, Interval, Nullable, Numeric, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -15,6 +15,7 @@ use super::columns::Milliseconds;
 use super::functions::interval;
 use super::grant_sales::{self, BurntGrant};
 use super::held_parts::{CarriedLeft, HeldPart};
+use super::prepared::sql_query;
 use super::quotas::{PeriodKey, QuotaPeriod};
 use super::rollovers::{self, Candidate, Left};
 use super::{

@@ -3,14 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use diesel::QueryableByName;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Numeric, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::grants::StoredGrant;
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::schema::{continued_grants, quota_periods};
 use super::{Ledger, LedgerError, instant, number};

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::query_builder::SqlQuery;
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, Bool, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
+use super::prepared::{Statement, sql_query};
 use super::{LedgerError, instant};
 use crate::domain::booking::Correction;
 use crate::domain::ids::{MeterId, TenantId};
@@ -131,7 +131,7 @@ pub(super) async fn of_periods(
 
 async fn read(
     connection: &mut AsyncPgConnection,
-    query: SqlQuery,
+    query: Statement<'_>,
     periods: &BTreeSet<TenantPeriod>,
 ) -> Result<Vec<StoredCorrection>, LedgerError> {
     if periods.is_empty() {

@@ -3,14 +3,13 @@
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Binary, SmallInt, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::columns::HashIfAny;
 use super::functions::{greatest, transaction_timestamp};
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::schema::cursors;
 use super::{BEGIN, Conflict, Ledger, LedgerError, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
@@ -191,7 +190,7 @@ pub(crate) async fn advance(
         .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
         .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
         .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
-    let moved: Vec<Moved> = Prepared(advance).load(connection).await?;
+    let moved: Vec<Moved> = advance.load(connection).await?;
     let is_moved = |step: &&CursorMove| moved.iter().any(|moved| moved.partition == step.partition);
     if let Some(step) = moves.iter().find(|step| !is_moved(step)) {
         return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));

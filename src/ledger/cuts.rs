@@ -1,7 +1,6 @@
 //! Cuts: where grants begin and end in the consumption of their quota, and what is booked when they have ended.
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Bool, SmallInt, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -11,6 +10,7 @@ use serde_json::json;
 use super::continued_grants::{self, Standing};
 use super::grant_sales::{self, BurntGrant, PriceLeft};
 use super::grants::{self as stored_grants, StoredGrant};
+use super::prepared::sql_query;
 use super::schema::{balances, cuts, due_cuts, grants};
 use super::{
     BEGIN_BOOKING, Ledger, LedgerError, advances, audit, burnables, capacities, instant, journal, number,

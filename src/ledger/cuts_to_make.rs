@@ -1,10 +1,10 @@
 //! Cuts that are to be made, and grants that are to be settled since theirs were.
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Bool, Nullable, SmallInt, Text, Timestamptz};
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::schema::cuts;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::grant::GrantId;

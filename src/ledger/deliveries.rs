@@ -5,7 +5,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
@@ -13,6 +12,7 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::{Milliseconds, MillisecondsIfAny, Small};
+use super::prepared::sql_query;
 use super::schema::webhook_deliveries;
 use super::{BEGIN, Ledger, LedgerError, QuotaNotice, audit, instant, number};
 use crate::domain::ids::{MeterId, TenantId};

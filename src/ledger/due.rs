@@ -1,9 +1,9 @@
 //! How much is due of what jobs do.
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Timestamptz};
 
+use super::prepared::sql_query;
 use super::schema::due_cuts;
 use super::{Ledger, LedgerError, instant, number};
 

@@ -4,14 +4,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::chain::Batch;
 use super::exports::BookedBy;
-use super::prepared::{self, Prepared};
+use super::prepared::{self, sql_query};
 use super::schema::{reservations, reservations_archive as archive};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
@@ -163,7 +162,7 @@ pub(crate) async fn insert(
     let insert = sql_query(include_str!("sql/insert_entries.sql"));
     let insert = insert.bind::<Array<prepared::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
     let insert = insert.bind::<Array<Bool>, _>(corrected);
-    Prepared(insert).execute(&mut connection).await?;
+    insert.execute(&mut connection).await?;
     Ok(())
 }
 

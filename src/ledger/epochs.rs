@@ -3,11 +3,11 @@
 use diesel::dsl::max;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
+use super::prepared::sql_query;
 use super::schema::{cursors, epochs};
 use super::{BEGIN, Ledger, LedgerError, jobs};
 use crate::domain::ids::{Epoch, OutboxId, Partition};

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use diesel::dsl::max;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Nullable, Text, Timestamptz};
 use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::functions::clock_timestamp;
+use super::prepared::sql_query;
 use super::schema::{estimate_marks, usage_estimates};
 use super::{BEGIN, Ledger, LedgerError, notices, number};
 use crate::domain::amount::Units;

@@ -1,8 +1,8 @@
 //! Holds that nobody resolved: they expired, and no consume came after.
 
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Nullable, Text, Timestamptz, Uuid};
 
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, ReservationRow, instant, number, reservations};
 use crate::domain::ids::{MeterId, ReservationId, TenantId};
 

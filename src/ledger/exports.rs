@@ -1,9 +1,9 @@
 //! Entries of one tenant or of all, as of one moment, however long their reading takes.
 
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, SmallInt, Text, Timestamptz, Uuid};
 
 use super::entries::{EntryCursor, EntryFilter, EntryRow, StoredEntry};
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
 

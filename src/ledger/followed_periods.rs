@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{
     Array, BigInt, Bool, Integer, Jsonb, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid,
 };
@@ -16,6 +15,7 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::quotas::{Opening, PeriodKey, operation_id, posting};
 use super::schema::policy_version;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, instant, journal, number, period_terms};

@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::grants::StoredGrant;
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::schema::{grant_burns, grant_sales, tenants};
 use super::{LedgerError, instant, journal};

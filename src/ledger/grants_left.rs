@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::burnables::{self, BookedGrant};
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, advances, instant, rolled_amounts};
 use crate::domain::burn::{BurnPlace, Burnable, burn};
 use crate::domain::grant::{GrantId, Priority};

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 
+use diesel::QueryableByName;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::continued_grants::{self, Continuing};
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::rolled_amounts::{self, Arriving};
 use super::rollovers::Left;

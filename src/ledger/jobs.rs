@@ -6,7 +6,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Bool, Interval, Nullable, Text, Timestamptz};
 use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -15,6 +14,7 @@ use serde_json::json;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::functions::{clock_timestamp, greatest, interval, later, least};
+use super::prepared::sql_query;
 use super::schema::{job_runs, jobs};
 use super::{BEGIN, Ledger, LedgerError, audit, instant, notices, number};
 

@@ -4,13 +4,14 @@
 use std::num::TryFromIntError;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{SmallInt, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::try_join;
 
 use super::balances::{self, BalanceChanges};
 use super::chain::{self, Batch, Chain, Heads};
+use super::prepared::sql_query;
 use super::usage::{self, UsageChanges};
 use super::{LedgerError, entries};
 use crate::domain::entry::Posting;

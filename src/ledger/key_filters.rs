@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Nullable, SmallInt, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::columns::{Milliseconds, MillisecondsIfAny, Unsigned};
+use super::prepared::sql_query;
 use super::quarantine::open;
 use super::schema::{booked_keys, key_filters, key_seal, key_stretches, parked, quarantine};
 use super::{BEGIN, Ledger, LedgerError, instant, notices, number};

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use diesel::dsl::{exists, select};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, Interval, Text};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
 use super::functions::{clock_timestamp, interval, starts_with};
+use super::prepared::sql_query;
 use super::schema::leases;
 use super::{BEGIN, Ledger, LedgerError};
 

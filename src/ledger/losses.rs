@@ -1,12 +1,12 @@
 //! Losses: acknowledged events that never reached the books, reported by the instances that acknowledged them.
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Numeric, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::prepared::sql_query;
 use super::schema::{epoch_ends, losses};
 use super::{BEGIN, Ledger, LedgerError, number};
 use crate::domain::amount::Amount;

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use futures::FutureExt;
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::quotas::{self, Opening, QuotaPeriod};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, instant, number};
 use crate::domain::ids::{MeterId, Partition, TenantId};

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use diesel::sql_query;
 use diesel::sql_types::{Array, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::StreamExt;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, NoTls};
 
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError};
 
 /// Something changed.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{self, Array, BigInt, Binary, Nullable, Numeric, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::{LedgerError, instant, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::holds::BookedHold;
@@ -82,7 +82,7 @@ async fn read_all(
     tenant: &TenantId,
 ) -> Result<Vec<OpenRow>, LedgerError> {
     let find = sql_query(include_str!("sql/open_holds.sql")).bind::<Text, _>(tenant);
-    Ok(Prepared(find).load(&mut connection).await?)
+    Ok(find.load(&mut connection).await?)
 }
 
 /// Reads the index of subjects, so that the tenant's other holds cost nothing.
@@ -95,7 +95,7 @@ async fn read_of(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.kind.as_str()).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.id.as_str()).collect::<Vec<_>>());
-    Ok(Prepared(find).load(&mut connection).await?)
+    Ok(find.load(&mut connection).await?)
 }
 
 #[derive(QueryableByName)]
@@ -152,7 +152,7 @@ async fn read_torn(
         .bind::<SmallInt, _>(number::of_partition(first.partition()))
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<sql_types::Uuid>, _>(damaged.iter().map(|(id, _)| id.uuid()).collect::<Vec<_>>());
-    let rows: Vec<TornRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<TornRow> = find.load(&mut connection).await?;
     let mut holds: BTreeMap<uuid::Uuid, BookedHold> = BTreeMap::new();
     for row in rows {
         let hold = holds.entry(row.id).or_insert_with(|| row.hold());
@@ -186,6 +186,6 @@ pub(crate) async fn read_open_page(
         .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.kind.as_str()))
         .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.id.as_str()))
         .bind::<BigInt, _>(number::limit(limit));
-    let rows: Vec<OpenRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<OpenRow> = find.load(&mut connection).await?;
     rows.into_iter().map(OpenRow::read).collect()
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::{LedgerError, billing, instant, policy};
 use crate::domain::ids::{MeterId, TenantId};

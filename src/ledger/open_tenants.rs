@@ -2,10 +2,10 @@
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Nullable, SmallInt, Text, Timestamptz};
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::schema::reservations;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{Partition, ReservationId, Subject, SubjectId, SubjectKind, TenantId};

@@ -4,13 +4,13 @@ use chrono::TimeDelta;
 use diesel::deserialize::FromSqlRow;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::columns::{Milliseconds, reads};
 use super::functions::{clock_timestamp, earlier};
+use super::prepared::sql_query;
 use super::schema::parked;
 use super::{Ledger, LedgerError, ReservationRow, number, reservations};
 use crate::domain::ids::{Epoch, ReservationId, TenantId};

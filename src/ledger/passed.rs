@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, SmallInt, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::schema::cursors as rows;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::Partition;

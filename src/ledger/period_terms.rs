@@ -1,13 +1,11 @@
 //! The terms of quotas' periods as the table has them: stored when a period opens, and again while it follows policy.
 
-use diesel::pg::Pg;
-use diesel::query_builder::{BoxedSqlQuery, SqlQuery};
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, Bool, Integer, Numeric, SmallInt, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
-use super::prepared::Prepared;
+use super::prepared::{Statement, sql_query};
 use super::quotas::{Opening, PeriodKey, operation_id};
 use super::{LedgerError, instant};
 use crate::domain::amount::Units;
@@ -48,7 +46,7 @@ pub(super) async fn open(
     let insert = with_terms(sql_query(include_str!("sql/open_quota_periods.sql")), openings)?
         .bind::<Array<Bool>, _>(openings.iter().map(|opening| opening.is_ahead).collect::<Vec<_>>())
         .bind::<Array<Uuid>, _>(openings.iter().map(id).collect::<Vec<_>>());
-    Ok(Prepared(insert).load(connection).await?)
+    Ok(insert.load(connection).await?)
 }
 
 /// Gives these periods, which are open, other terms. Returns those that had others.
@@ -62,17 +60,13 @@ pub(super) async fn fit(
 }
 
 /// A statement over what these periods open with, its first thirteen parameters.
-fn with_terms<'a>(
-    statement: SqlQuery,
-    openings: &'a [Opening],
-) -> Result<BoxedSqlQuery<'a, Pg, SqlQuery>, LedgerError> {
+fn with_terms<'a>(statement: Statement<'a>, openings: &'a [Opening]) -> Result<Statement<'a>, LedgerError> {
     let texts = |pick: fn(&Opening) -> &str| openings.iter().map(pick).collect::<Vec<_>>();
     let amounts = |pick: fn(&PeriodTerms) -> Units| {
         let amount = |opening: &Opening| pick(&opening.terms).to_amount(opening.decimals).decimal();
         openings.iter().map(amount).collect::<Vec<_>>()
     };
     Ok(statement
-        .into_boxed()
         .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
         .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.0))?)

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, Bool, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -11,6 +11,7 @@ use rust_decimal::Decimal;
 use super::charges::{self, Until};
 use super::columns::Milliseconds;
 use super::corrections::{self, StoredCorrection, TenantPeriod};
+use super::prepared::sql_query;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, billing, currencies, cursors, instant};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};

@@ -6,13 +6,13 @@ use chrono::{DateTime, Utc};
 use diesel::deserialize::FromSqlRow;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Jsonb, Nullable, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::Value;
 
 use super::columns::{Microseconds, Unsigned, reads};
+use super::prepared::sql_query;
 use super::schema::{counter_generations, policy_history, policy_objects, policy_version};
 use super::{BEGIN_SNAPSHOT, CalendarChange, CurrencyChange, Ledger, LedgerError, NewPlan, number};
 use crate::domain::codec::Write;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
+use super::prepared::sql_query;
 use super::schema::{policy_objects, policy_version, tenants};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PlanChange, PolicyAction,

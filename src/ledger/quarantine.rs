@@ -5,14 +5,13 @@ use diesel::dsl::sql;
 use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, Record, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::columns::{Milliseconds, Small, reads};
 use super::functions::{coalesce, transaction_timestamp};
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::schema::quarantine;
 use super::{BEGIN, Conflict, Ledger, LedgerError, adjustments, audit, cursors, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
@@ -119,7 +118,7 @@ pub(crate) async fn waiting(
 ) -> Result<Vec<ReservationId>, LedgerError> {
     let find =
         sql_query(include_str!("sql/quarantined_reservations.sql")).bind::<Array<sql_types::Uuid>, _>(ids);
-    let rows: Vec<Waiting> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<Waiting> = find.load(&mut connection).await?;
     Ok(rows.into_iter().map(|row| row.reservation_id).collect())
 }
 

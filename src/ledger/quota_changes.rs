@@ -3,7 +3,6 @@
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Numeric, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -12,6 +11,7 @@ use rust_decimal::Decimal;
 use super::columns::Milliseconds;
 use super::cuts::{self, CutOf};
 use super::grants;
+use super::prepared::sql_query;
 use super::schema::{cuts as made_cuts, quota_changes, quota_periods};
 use super::{
     BEGIN_BOOKING, Ledger, LedgerError, burnables, capacities, instant, journal, number, rolled_amounts,

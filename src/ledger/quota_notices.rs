@@ -4,13 +4,13 @@
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Nullable, Text, Timestamptz};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
+use super::prepared::sql_query;
 use super::schema::quota_notices;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};

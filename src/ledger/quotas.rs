@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::schema::tenants;
 use super::{
     BEGIN_BOOKING, BEGIN_LOOK_UP, Conflict, Ledger, LedgerError, instant, journal, number, period_terms,
@@ -197,7 +196,7 @@ async fn read_changes(
             periods.iter().map(|(_, _, start_ms, _)| *start_ms),
         )?)
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(periods.iter().map(|(.., end_ms)| *end_ms))?);
-    let rows: Vec<Change> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<Change> = find.load(&mut connection).await?;
     let mut changes = Changes::new();
     for row in rows {
         let key = (row.tenant, row.meter, row.period_start.timestamp_millis());
@@ -223,7 +222,7 @@ pub(crate) async fn read_open(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
-    let rows: Vec<Row> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<Row> = find.load(&mut connection).await?;
     let periods =
         rows.iter().map(|row| (tenant.as_str(), row.meter.as_str(), row.period_ms().0, row.period_ms().1));
     let changes = read_changes(connection, &periods.collect::<Vec<_>>()).await?;
@@ -365,7 +364,7 @@ pub(crate) async fn read_with_next(
         .bind::<Array<Text>, _>(wanted.iter().map(|(tenant, ..)| tenant.as_str()).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(wanted.iter().map(|(_, meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(.., start_ms)| *start_ms))?);
-    let rows: Vec<WithNext> = Prepared(find).load(connection).await?;
+    let rows: Vec<WithNext> = find.load(connection).await?;
     let periods: Vec<_> = rows.iter().flat_map(WithNext::periods).collect();
     let changes = read_changes(connection, &periods).await?;
     rows.iter().map(|row| row.read(&changes)).collect()

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{BigInt, Bool, Interval, Record, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -13,7 +12,7 @@ use uuid::Uuid;
 
 use super::columns::{Microseconds, Milliseconds, Small, Unsigned};
 use super::functions::interval;
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::quarantine::open;
 use super::schema::{quarantine, reconciliations};
 use super::{BEGIN, Ledger, LedgerError, instant, number};
@@ -129,7 +128,7 @@ pub(crate) async fn circumstances(
         .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.sequence))
         .bind::<BigInt, _>(number::signed(checkpoint.description.tenant_version))
         .bind::<BigInt, _>(number::signed(checkpoint.description.policy_version));
-    let row: DriftContextRow = Prepared(find).get_result(&mut connection).await?;
+    let row: DriftContextRow = find.get_result(&mut connection).await?;
     Ok(DriftContext {
         quarantined: number::unsigned(row.quarantined)?,
         gaps: number::unsigned(row.gaps)?,

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
@@ -16,6 +15,7 @@ use super::columns::Milliseconds;
 use super::cuts::{self, CutOf, DueCut, Voided};
 use super::grant_sales::{self, BurntGrant, SoldIn};
 use super::grants::{self as stored_grants, StoredGrant};
+use super::prepared::sql_query;
 use super::quotas::Opening;
 use super::schema::{grants, period_closures, quota_periods, tenants};
 use super::{Ledger, LedgerError, audit, capacities, instant, journal};

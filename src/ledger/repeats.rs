@@ -2,12 +2,12 @@
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Record, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::BytesIfAny;
 use super::functions::transaction_timestamp;
+use super::prepared::sql_query;
 use super::schema::repeats;
 use super::{Ledger, LedgerError, number};
 use crate::domain::ids::{OutboxId, Partition, ReservationId, TenantId};

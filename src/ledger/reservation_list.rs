@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Nullable, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use uuid::Uuid;
 
 use super::parked::{CONFLICT, WAITING};
+use super::prepared::sql_query;
 use super::schema::parked;
 use super::{
     BEGIN_SNAPSHOT, KnownReservation, Ledger, LedgerError, ParkedRow, instant, number, reservations,

@@ -7,15 +7,13 @@ use diesel::dsl::exists;
 use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::query_builder::SqlQuery;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::{FutureExt, try_join};
 
 use super::columns::MillisecondsIfAny;
-use super::prepared::{self, Prepared};
+use super::prepared::{self, Statement, sql_query};
 use super::schema::{quarantine as events, reservations, reservations_archive as archive};
 use super::{Ledger, LedgerError, instant, number, quarantine};
 use crate::domain::booking;
@@ -115,7 +113,7 @@ pub(crate) async fn read_records(
     let find = sql_query(include_str!("sql/booked_records.sql"))
         .bind::<Array<SmallInt>, _>(ids.iter().map(|id| id.partition()).collect::<Vec<_>>())
         .bind::<Array<sql_types::Uuid>, _>(ids);
-    let rows: Vec<RecordRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<RecordRow> = find.load(&mut connection).await?;
     let read = |row: RecordRow| BookedRecord {
         id: row.id,
         record: Record::decode(&row.record),
@@ -321,14 +319,14 @@ impl Write {
 
 async fn write(
     mut connection: &AsyncPgConnection,
-    query: SqlQuery,
+    query: Statement<'_>,
     changes: Vec<&ReservationChange>,
 ) -> Result<(), LedgerError> {
     if changes.is_empty() {
         return Ok(());
     }
     let rows = changes.into_iter().map(BookedReservation::of).collect::<Result<Vec<_>, _>>()?;
-    Prepared(query.bind::<Array<prepared::Row>, _>(rows)).execute(&mut connection).await?;
+    query.bind::<Array<prepared::Row>, _>(rows).execute(&mut connection).await?;
     Ok(())
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Numeric, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
+use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::{LedgerError, burnables, continued_grants, instant, number};
 use crate::domain::ids::{MeterId, OutboxId, TenantId};

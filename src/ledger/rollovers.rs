@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::continued_grants::{self, Continuing};
 use super::held_parts::HeldPart;
+use super::prepared::sql_query;
 use super::quotas::{self, Opening, PeriodKey, QuotaPeriod};
 use super::rolled_amounts::{self, Arriving};
 use super::{LedgerError, billing, burnables, capacities, corrections, instant, open_periods};

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::{FutureExt, try_join};
 use rust_decimal::Decimal;
 
 use super::open_holds::{self, MeterDecimals, OpenHolds, TornHold};
-use super::prepared::Prepared;
+use super::prepared::sql_query;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{
@@ -144,7 +144,7 @@ async fn read_subjects(
     let find = sql_query(include_str!("sql/subjects_of_tenant.sql"))
         .bind::<Text, _>(tenant.as_str())
         .bind::<BigInt, _>(number::limit(most.saturating_add(1)));
-    let rows: Vec<SubjectRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<SubjectRow> = find.load(&mut connection).await?;
     if rows.len() > most {
         return Ok(None);
     }
@@ -210,7 +210,7 @@ async fn read_counters(
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
             questions.iter().map(|(.., ask)| ask.window_end_ms),
         )?);
-    let rows: Vec<CounterRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<CounterRow> = find.load(&mut connection).await?;
     let mut sums = vec![Units::ZERO; asks.len()];
     for row in rows {
         let (counter, place): (usize, usize) = (number::small(row.counter)?, number::small(row.place)?);
@@ -271,7 +271,7 @@ async fn read_consumed(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
-    Ok(Prepared(find).load(&mut connection).await?)
+    Ok(find.load(&mut connection).await?)
 }
 
 #[derive(QueryableByName)]
@@ -292,6 +292,6 @@ async fn read_latest(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
         .bind::<SmallInt, _>(number::of_partition(partition));
-    let rows: Vec<LatestRow> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<LatestRow> = find.load(&mut connection).await?;
     Ok(rows.as_slice().first().map(|row| row.latest_at.timestamp_millis()))
 }

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use diesel::query_builder::SqlQuery;
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Text};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use moka::sync::Cache;
 
+use super::prepared::{Statement, sql_query};
 use super::{Ledger, LedgerError};
 use crate::domain::ids::{Partition, Subject, SubjectId, SubjectKind, TenantId};
 
@@ -121,7 +121,7 @@ async fn insert(
 
 async fn run(
     connection: &mut AsyncPgConnection,
-    query: SqlQuery,
+    query: Statement<'_>,
     subjects: &[TenantSubject],
 ) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
     let column = |pick: fn(&TenantSubject) -> &str| subjects.iter().map(pick).collect::<Vec<_>>();

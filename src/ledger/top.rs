@@ -2,12 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Bool, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, select, sql_query};
+use diesel::{QueryableByName, select};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::functions::transaction_timestamp;
+use super::prepared::sql_query;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
 use crate::domain::usage::Consumer;

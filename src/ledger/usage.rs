@@ -6,13 +6,13 @@ use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, select, sql_query};
+use diesel::{QueryableByName, select};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::functions::transaction_timestamp;
-use super::prepared::{self, Prepared};
+use super::prepared::{self, sql_query};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
@@ -130,7 +130,7 @@ async fn add_moved(
     };
     let rows = changes.iter().map(row).collect::<Result<Vec<_>, _>>()?;
     let add = sql_query(include_str!("sql/add_to_usage.sql")).bind::<Array<prepared::Row>, _>(rows);
-    Prepared(add).execute(&mut connection).await?;
+    add.execute(&mut connection).await?;
     Ok(())
 }
 

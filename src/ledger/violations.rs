@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Nullable, Text, Timestamptz};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 use uuid::Uuid;
 
+use super::prepared::sql_query;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::ids::{LimitId, TenantId};
 

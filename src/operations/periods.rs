@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
+
 use crate::domain::ids::{OutboxId, Partition};
 use crate::domain::period::WindowKind;
 use crate::ledger::{Closed, Closing, ClosingPeriod, EndedPeriod, Manner, QuotaPeriod};
@@ -19,6 +21,8 @@ use crate::operations::run_progress::RunProgress;
 const PAGE: usize = 20_000;
 /// How many are closed in one transaction; the writer waits for its partition meanwhile.
 const CHUNK: usize = 200;
+/// In how many partitions periods are closed at once.
+const PARTITIONS_AT_ONCE: usize = 2;
 /// How often a chunk is closed again for which a next period was prepared by an older version of its tenant.
 const TRIES: usize = 3;
 
@@ -78,7 +82,7 @@ impl Periods {
             Err(error) => tracing::info!(%error, "how many periods are to be closed is not known"),
         }
         let (mut done, mut after) = (Closed::default(), None);
-        let mut boundaries = Boundaries::new(&self.core);
+        let boundaries = &Boundaries::new(&self.core);
         loop {
             let page = self.core.ledger.periods_to_close(ended_by_ms, after.as_ref(), PAGE).await?;
             after = page.last().cloned();
@@ -88,7 +92,7 @@ impl Periods {
             for ended in page {
                 by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
             }
-            for (partition, periods) in by_partition {
+            let close = |(partition, periods): (_, Vec<_>)| async move {
                 let place = match manner.dry_run {
                     true => Ok(Some(OutboxId::default())),
                     false => boundaries.pass_to_close(partition, instant_ms).await,
@@ -99,7 +103,12 @@ impl Periods {
                 };
                 let closed = self.unless_away(partition, periods.len(), closed).await?;
                 progress.add(closed.closed);
-                done.add(closed);
+                Answer::Ok(closed)
+            };
+            // While one waits for its boundary to be booked, or for the ledger, another one is prepared.
+            let mut closing = stream::iter(by_partition).map(close).buffer_unordered(PARTITIONS_AT_ONCE);
+            while let Some(closed) = closing.next().await {
+                done.add(closed?);
             }
         }
         Ok(done)

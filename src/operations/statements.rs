@@ -37,10 +37,10 @@ impl Statements {
         if !manner.dry_run {
             self.core.ledger.begin_billing(now_ms).await?;
         }
-        let mut boundaries = Boundaries::new(&self.core);
+        let boundaries = Boundaries::new(&self.core);
         let mut done = Issued::default();
         loop {
-            let round = self.issue_next(ended_by_ms, as_of_ms, manner, grace, &mut boundaries).await?;
+            let round = self.issue_next(ended_by_ms, as_of_ms, manner, grace, &boundaries).await?;
             let is_last = round.billed == 0 || manner.dry_run;
             (done.waiting, done.failed) = (0, Vec::new());
             done.add(round);
@@ -61,7 +61,7 @@ impl Statements {
         as_of_ms: i64,
         manner: Manner,
         grace: Duration,
-        boundaries: &mut Boundaries<'_>,
+        boundaries: &Boundaries<'_>,
     ) -> Answer<Issued> {
         let (mut done, mut after) = (Issued::default(), None);
         loop {

@@ -6,9 +6,9 @@ mod stored;
 mod usage;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::prelude::*;
 use diesel::sql_types::{self, Bool, Text};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -24,6 +24,7 @@ use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::money::Currency;
 use crate::domain::period::Window;
 use crate::domain::signed_amount::SignedAmount;
+use crate::ledger::prepared::sql_query;
 
 use self::stored::Row;
 

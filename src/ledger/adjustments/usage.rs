@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use diesel::QueryableByName;
 use diesel::sql_types::{self, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -18,6 +18,7 @@ use crate::domain::ids::{MeterId, ReservationId, TenantId};
 use crate::domain::movements::corrections::in_closed_period;
 use crate::domain::period::Window;
 use crate::ledger::corrections::Corrections;
+use crate::ledger::prepared::sql_query;
 use crate::ledger::{
     BEGIN_BOOKING, Ledger, LedgerError, audit, cursors, instant, open_periods, quarantine, reservations,
 };

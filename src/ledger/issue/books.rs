@@ -4,8 +4,8 @@ mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Binary, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
@@ -22,6 +22,7 @@ use crate::ledger::charges::{self, Refund, Until};
 use crate::ledger::columns::{Hash, Unsigned};
 use crate::ledger::corrections::{self, StoredCorrection, TenantPeriod};
 use crate::ledger::period_use::{self, BookedUse, late, leave_out};
+use crate::ledger::prepared::sql_query;
 use crate::ledger::statements::parsed;
 use crate::ledger::{LedgerError, instant, open_periods};
 

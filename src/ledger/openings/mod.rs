@@ -7,8 +7,8 @@ mod file;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, NaiveDate, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Date, Nullable, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 
@@ -19,6 +19,7 @@ use super::chain::BatchHash;
 use super::columns::Hash;
 use super::entries::EntryRow;
 use super::{Ledger, LedgerError};
+use crate::ledger::prepared::sql_query;
 
 /// From where on a chain is proven: the batch, its hash, and the entries up to it that stay.
 #[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]

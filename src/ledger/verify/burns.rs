@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
@@ -14,6 +14,7 @@ use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledAmount;
 use crate::ledger::columns::Milliseconds;
+use crate::ledger::prepared::sql_query;
 use crate::ledger::{LedgerError, burnables, number, rolled_amounts};
 
 /// How many grants are folded at once.

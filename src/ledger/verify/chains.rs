@@ -3,7 +3,6 @@
 //! from which a month has left begins after its opening.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
@@ -13,6 +12,7 @@ use super::{Check, Fault};
 use crate::ledger::chain::{self, BatchHash, BatchRow, Chain, is_droppable};
 use crate::ledger::entries::EntryRow;
 use crate::ledger::openings::{Kept, KeptEntries, OpeningChains};
+use crate::ledger::prepared::sql_query;
 use crate::ledger::{Ledger, LedgerError};
 
 /// `connection` sees one instant. The batches up to the part's heads are read on another connection: they never change,

@@ -1,12 +1,12 @@
 //! Sums that the database computes and compares.
 
 use diesel::prelude::*;
-use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::part::Part;
 use super::{Check, FAULTS_MAX, Fault};
+use crate::ledger::prepared::sql_query;
 use crate::ledger::schema::{
     adjustments, balances, corrections, cursors, entries, grants, period_closures, quota_periods, statements,
     usage_hourly,

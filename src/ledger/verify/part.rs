@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use crate::domain::ids::{PARTITIONS_MAX, Partition, TenantId};
 use crate::ledger::chain::{self, Chain};
+use crate::ledger::prepared::sql_query;
 use crate::ledger::{Ledger, LedgerError, number};
 
 /// The number of a batch, by chain.

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Nullable, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, RunQueryDsl, TransactionManager};
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::domain::period::{Calendars, WindowKind};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::chain::Chain;
 use crate::ledger::columns::Milliseconds;
+use crate::ledger::prepared::sql_query;
 use crate::ledger::{Ledger, LedgerError, audit, capacities, cursors, instant, number, policy};
 
 /// How many tenants are mended in one transaction; the writer waits for their partition meanwhile.

@@ -1,8 +1,8 @@
 //! Compares every reservation's rows with its own entries: what it holds and has consumed, line by line. A key that was
 //! used again after its first reservation was archived has several rows, and the entries of all of them.
 
+use diesel::QueryableByName;
 use diesel::sql_types::{self, Array, Binary, Nullable, Numeric, SmallInt, Text};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 use rust_decimal::Decimal;
@@ -13,6 +13,7 @@ use crate::domain::amount::Units;
 use crate::domain::ids::MeterId;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::LedgerError;
+use crate::ledger::prepared::sql_query;
 
 #[derive(QueryableByName)]
 struct Row {

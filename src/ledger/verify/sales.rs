@@ -1,7 +1,7 @@
 //! Works out again what is earned of sold grants, and compares it with their sales, burns and entries.
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, Bool, Nullable, Numeric, Text, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 use rust_decimal::Decimal;
@@ -13,6 +13,7 @@ use crate::domain::grant::GrantPrice;
 use crate::domain::money::Currency;
 use crate::domain::rating::Deferral;
 use crate::ledger::LedgerError;
+use crate::ledger::prepared::sql_query;
 
 #[derive(QueryableByName)]
 struct Row {

@@ -1,7 +1,7 @@
 //! Works statements and credit notes out again, and compares them with their entries and with one another.
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Binary, Nullable, Numeric, Text};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 use rust_decimal::Decimal;
@@ -10,6 +10,7 @@ use super::part::Part;
 use super::{Check, Fault};
 use crate::domain::statement::{Document, DocumentHash};
 use crate::ledger::LedgerError;
+use crate::ledger::prepared::sql_query;
 
 #[derive(QueryableByName)]
 struct Row {

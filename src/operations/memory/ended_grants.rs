@@ -64,10 +64,10 @@ impl Memory {
         for ended in self.core.ledger.periods_to_advance(tenant, now_ms, ADVANCED_MAX).await? {
             by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
         }
-        let (mut advanced, mut boundaries) = (0, Boundaries::new(&self.core));
+        let (mut advanced, boundaries) = (0, Boundaries::new(&self.core));
         for (partition, ended) in by_partition {
             let Some(last_ms) = ended.iter().map(|one| one.period.end_ms).max() else { continue };
-            let done = self.advance_in(partition, &ended, last_ms, now_ms, &mut boundaries).await;
+            let done = self.advance_in(partition, &ended, last_ms, now_ms, &boundaries).await;
             advanced += match done {
                 Err(error) if !error.is_server_away() => {
                     self.core
@@ -88,7 +88,7 @@ impl Memory {
         ended: &[EndedPeriod],
         last_ms: i64,
         now_ms: i64,
-        boundaries: &mut Boundaries<'_>,
+        boundaries: &Boundaries<'_>,
     ) -> Answer<u64> {
         let Some(after) = boundaries.pass(partition, last_ms).await? else { return Ok(0) };
         let mut advanced = 0;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,6 +22,7 @@ use crate::domain::tenant::TenantDefinition;
 use crate::ledger::billing::DuePeriod;
 use crate::ledger::columns::Milliseconds;
 use crate::ledger::corrections::TenantPeriod;
+use crate::ledger::prepared::sql_query;
 use crate::ledger::{LedgerError, instant, number};
 
 /// How many changes are looked at behind a period that cannot be rated.
