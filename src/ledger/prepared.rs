@@ -4,6 +4,7 @@ use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, BoxedSqlQuery, Query, QueryFragment, QueryId, SqlQuery};
 use diesel::serialize::ToSql;
+use diesel::sql_query as text_query;
 use diesel::sql_types::{HasSqlType, SqlType, Untyped};
 
 /// A statement whose text never changes, of which each connection keeps what it has parsed. Its plan is kept too in
@@ -13,7 +14,7 @@ pub(crate) struct Statement<'a>(BoxedSqlQuery<'a, Pg, SqlQuery>);
 
 /// As Diesel's function of this name, which keeps nothing, because its text might never be sent again.
 pub(crate) fn sql_query<'a>(text: &'static str) -> Statement<'a> {
-    Statement(diesel::sql_query(text).into_boxed())
+    Statement(text_query(text).into_boxed())
 }
 
 impl<'a> Statement<'a> {
