@@ -75,9 +75,12 @@ fn with_filters(address: &str, filters: impl IntoIterator<Item = (&'static str, 
 struct AdjustmentRow {
     id: String,
     tenant: String,
-    meter: String,
+    /// None for money that is about none.
+    meter: Option<String>,
     effect: String,
     amount: String,
+    /// Of money.
+    currency: Option<String>,
     happened_at: String,
     status: String,
     posted_at: String,
@@ -104,6 +107,7 @@ fn adjustments(rows: &[AdjustmentRow]) -> Table {
         "meter",
         "effect",
         "=amount",
+        "currency",
         "happened_at",
         "status",
         "posted_by",
@@ -113,24 +117,22 @@ fn adjustments(rows: &[AdjustmentRow]) -> Table {
         "id",
     ]);
     for row in rows {
-        let decided_by = row.decided_by.clone().unwrap_or_default();
-        table.row(
-            [
-                &row.posted_at,
-                &row.tenant,
-                &row.meter,
-                &row.effect,
-                &row.amount,
-                &row.happened_at,
-                &row.status,
-                &row.posted_by,
-                &decided_by,
-                &row.reason,
-                &row.reference,
-                &row.id,
-            ]
-            .map(Clone::clone),
-        );
+        let if_any = |cell: &Option<String>| cell.clone().unwrap_or_default();
+        table.row([
+            row.posted_at.clone(),
+            row.tenant.clone(),
+            if_any(&row.meter),
+            row.effect.clone(),
+            row.amount.clone(),
+            if_any(&row.currency),
+            row.happened_at.clone(),
+            row.status.clone(),
+            row.posted_by.clone(),
+            if_any(&row.decided_by),
+            row.reason.clone(),
+            row.reference.clone(),
+            row.id.clone(),
+        ]);
     }
     table
 }
