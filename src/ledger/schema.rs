@@ -977,6 +977,7 @@ diesel::table! {
         decided_by -> Nullable<Text>,
         effective_at -> Nullable<Timestamptz>,
         applied_at -> Nullable<Timestamptz>,
+        raises_only -> Bool,
     }
 }
 
