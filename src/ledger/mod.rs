@@ -174,7 +174,7 @@ pub use revenue::{Revenue, RevenueCursor, RevenueFilter};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use statements::{IssuedStatement, ListedStatement};
 pub use supplier_bills::{BillBegun, BillCursor, BillSession, MatchCursor, NewBill, StoredBill};
-pub use top::{Ranked, TopQuery};
+pub use top::{Ranked, TopCursor, TopQuery};
 pub use upgrades::{Deciding, Requested, StoredUpgrade, UpgradeCursor, UpgradeFilter};
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
 pub use verify::{Check, Fault, Rebuilt, VerifyOptions, VerifyReport, rebuild, verify};

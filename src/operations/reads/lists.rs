@@ -9,7 +9,8 @@ use crate::domain::period::{AnchorDay, Calendar, WindowKind, Zone};
 use crate::domain::reservation::{CounterRef, Record};
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
-    ListedReservation, ParkedState, ReservationCursor, ReservationFilter, TopQuery, UsageCursor, UsageQuery,
+    ListedReservation, ParkedState, ReservationCursor, ReservationFilter, TopCursor, TopQuery, UsageCursor,
+    UsageQuery,
 };
 use crate::operations::answers::{Ranked, Reservation, Rows, UsageFigures};
 use crate::operations::error::{Answer, OperationError};
@@ -46,7 +47,7 @@ impl Reads {
         let asked_ms = (request.from_ms, request.to_ms);
         let (_, (from_ms, to_ms)) = self.zone_and_span(request.tenant.as_ref(), None, asked_ms).await?;
         let limit = request.page.rows_max();
-        let after = request.page.after.map(|text| text.parse().map_err(|_| OperationError::bad_cursor()));
+        let after = request.page.after.as_deref().map(top_place).transpose()?;
         let query = TopQuery {
             meter: request.meter,
             tenant: request.tenant,
@@ -57,7 +58,8 @@ impl Reads {
             limit: limit + 1,
         };
         let (ranked, as_of_ms) = self.books.top_usage(&query).await?;
-        Ok(Rows::page(ranked, limit, |row| row.rank.to_string()).read_at(as_of_ms))
+        Ok(Rows::page(ranked, limit, |row| format!("{}:{}", row.place.consumed, row.place.names))
+            .read_at(as_of_ms))
     }
 
     /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to.
@@ -173,6 +175,12 @@ fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Res
     let new = Reservation::new(listed.place.id, record);
     let found = Reservation { ack: Ack::Ledger, degraded, resolved_at_ms, ..new };
     filter.fits(&found.record).then_some(found)
+}
+
+fn top_place(text: &str) -> Answer<TopCursor> {
+    let (consumed, names) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
+    let consumed = consumed.parse().map_err(|_| OperationError::bad_cursor())?;
+    Ok(TopCursor { consumed, names: names.to_owned() })
 }
 
 fn usage_place(text: &str) -> Answer<UsageCursor> {
