@@ -18,7 +18,8 @@ use crate::domain::grant::GrantTerms;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::HoldSeconds;
-use crate::domain::period::Zone;
+use crate::domain::money::Currency;
+use crate::domain::period::{WindowKind, Zone};
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
@@ -213,6 +214,8 @@ impl Page {
 /// Usage, of one tenant or of all.
 #[derive(Debug, Clone)]
 pub struct UsageRequest {
+    /// The window of now from whose start on, where `from_ms` is none; none: the period, or the month over all tenants.
+    pub span: Option<WindowKind>,
     /// One tenant, or all of them.
     pub tenant: Option<TenantId>,
     /// From this instant (unix ms), inclusive; absent: the start of the tenant's current period, or of the current UTC

@@ -22,8 +22,9 @@ impl Reads {
     /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
         let asked_ms = (request.from_ms, request.to_ms);
-        let (zone, (from_ms, to_ms)) =
-            self.zone_and_span(request.tenant.as_ref(), request.zone.clone(), asked_ms).await?;
+        let (zone, (from_ms, to_ms)) = self
+            .zone_and_span(request.tenant.as_ref(), (request.zone.clone(), request.span), asked_ms)
+            .await?;
         let limit = request.page.rows_max();
         let query = UsageQuery {
             tenant: request.tenant,
@@ -45,7 +46,8 @@ impl Reads {
     /// Who used the most of a meter, the largest first.
     pub async fn top_consumers(&self, request: TopRequest) -> Answer<Rows<Ranked>> {
         let asked_ms = (request.from_ms, request.to_ms);
-        let (_, (from_ms, to_ms)) = self.zone_and_span(request.tenant.as_ref(), None, asked_ms).await?;
+        let (_, (from_ms, to_ms)) =
+            self.zone_and_span(request.tenant.as_ref(), (None, None), asked_ms).await?;
         let limit = request.page.rows_max();
         let after = request.page.after.as_deref().map(top_place).transpose()?;
         let query = TopQuery {
@@ -54,7 +56,7 @@ impl Reads {
             by: request.by,
             from_ms,
             to_ms,
-            after: after.transpose()?.unwrap_or_default(),
+            after,
             limit: limit + 1,
         };
         let (ranked, as_of_ms) = self.books.top_usage(&query).await?;
@@ -62,24 +64,26 @@ impl Reads {
             .read_at(as_of_ms))
     }
 
-    /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to.
+    /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to. Where no `from` is
+    /// asked for, it is the start of a window of now.
     async fn zone_and_span(
         &self,
         tenant: Option<&TenantId>,
-        zone: Option<Zone>,
+        (zone, window): (Option<Zone>, Option<WindowKind>),
         (from_ms, to_ms): (Option<i64>, Option<i64>),
     ) -> Answer<(String, (i64, i64))> {
         let now_ms = self.core.clock.now_ms();
         let (zone, start_ms) = match tenant {
             Some(tenant) => {
                 let entry = self.known(tenant).await?;
-                (entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms)
+                let window = entry.calendars.window(window.unwrap_or(WindowKind::Period), now_ms);
+                (entry.calendars.at(now_ms).zone.name().to_owned(), window.start_ms)
             }
             None => {
                 let zone = zone.unwrap_or_default();
                 let name = zone.name().to_owned();
-                let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
-                (name, month.start_ms)
+                let calendar = Calendar::new(zone, AnchorDay::default());
+                (name, calendar.window(window.unwrap_or(WindowKind::Month), now_ms).start_ms)
             }
         };
         let span_ms = (from_ms.unwrap_or(start_ms), to_ms.unwrap_or(now_ms.saturating_add(1)));
