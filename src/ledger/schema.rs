@@ -781,6 +781,7 @@ diesel::table! {
         state -> Text,
         detail -> Text,
         claimed_until -> Nullable<Timestamptz>,
+        parked -> Int8,
     }
 }
 
