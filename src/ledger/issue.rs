@@ -118,7 +118,7 @@ async fn issue(
     issued.notes = count(documents.iter().filter(|document| document.corrects().is_some()).count());
     issued.statements = count(documents.len()) - issued.notes;
     if !is_dry_run {
-        write(connection, partition, documents, books.heads).await?;
+        write(connection, partition, &done, documents, books.heads).await?;
         billing::advance(connection, &done).await?;
     }
     Ok(issued)
@@ -128,17 +128,22 @@ fn count(rows: usize) -> u64 {
     u64::try_from(rows).unwrap_or(u64::MAX)
 }
 
-/// Stores the documents and books their lines, in order, but for those that are booked already.
+/// Stores the documents of these periods and books their lines, in order, but for those that are booked already.
 async fn write(
     connection: &mut AsyncPgConnection,
     partition: Partition,
+    periods: &[&DuePeriod],
     documents: Vec<Document>,
     mut heads: HashMap<TenantId, Head>,
 ) -> Result<(), LedgerError> {
     let mut postings = Vec::new();
     let mut rows = Vec::with_capacity(documents.len());
     charges::note(connection, &documents).await?;
-    for document in documents {
+    let billed_in: HashMap<_, _> = periods.iter().map(|due| (&due.tenant, due.period.start_ms)).collect();
+    let books = journal::lock_heads(connection, partition).await?;
+    for mut document in documents {
+        document.books.clone_from(&books);
+        let billed_in_ms = billed_in.get(&document.tenant).copied().unwrap_or(document.period_start_ms);
         let operation_id = operation_id(&document);
         postings.extend(posted(&document, operation_id)?);
         let text = serde_json::to_string(&document)
@@ -157,6 +162,7 @@ async fn write(
             statements::operation_id.eq(operation_id),
             statements::document.eq(text),
             statements::hash.eq(head.hash.to_vec()),
+            statements::billed_in.eq(instant::from_ms(billed_in_ms)?),
         ));
     }
     for some in rows.chunks(ROWS) {

@@ -886,6 +886,7 @@ diesel::table! {
         document -> Text,
         hash -> Bytea,
         booked_at -> Timestamptz,
+        billed_in -> Nullable<Timestamptz>,
     }
 }
 

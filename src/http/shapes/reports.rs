@@ -183,7 +183,7 @@ pub(in crate::http) struct BalanceRow {
 /// What issued statements and credit notes say is owed, by currency and the groups asked for.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct RevenueRow {
-    /// The day on which the billing period starts, in the tenant's zone, if grouped by period.
+    /// The day on which the billing period starts in whose bill it is, in the tenant's zone, if grouped by period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) period: Option<String>,
     /// Who pays, if grouped by tenant.
