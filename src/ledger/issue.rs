@@ -1,6 +1,7 @@
 //! Statements of closed periods, and notes to earlier ones, issued and booked in one transaction.
 
 mod books;
+mod to_come;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use self::books::{Books, Head};
+pub use self::to_come::StatementsToCome;
 use super::billing::{self, DuePeriod};
 use super::schema::statements;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, charges, cursors, instant, journal, number};
@@ -102,11 +104,7 @@ async fn issue(
             issued.waiting += 1;
             continue;
         }
-        let mut of_tenant = books.documents(period, grace_ms);
-        if of_tenant.is_err() && books.read_later(connection, period).await? {
-            of_tenant = books.documents(period, grace_ms);
-        }
-        match of_tenant {
+        match documents_of(connection, &mut books, period, grace_ms).await? {
             Ok(of_tenant) => {
                 issued.billed += 1;
                 documents.extend(of_tenant);
@@ -122,6 +120,21 @@ async fn issue(
         billing::advance(connection, &done).await?;
     }
     Ok(issued)
+}
+
+/// The documents of a period, or why it cannot be billed. Where it cannot be rated by what held at its end, later
+/// versions are tried.
+async fn documents_of(
+    connection: &mut AsyncPgConnection,
+    books: &mut Books,
+    period: &DuePeriod,
+    grace_ms: i64,
+) -> Result<Result<Vec<Document>, String>, LedgerError> {
+    let documents = books.documents(period, grace_ms);
+    if documents.is_err() && books.read_later(connection, period).await? {
+        return Ok(books.documents(period, grace_ms));
+    }
+    Ok(documents)
 }
 
 fn count(rows: usize) -> u64 {

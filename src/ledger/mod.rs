@@ -141,7 +141,7 @@ pub use gate_time::TIME_ACCEPTED;
 pub use grant_sales::SoldIn;
 pub use grants::{GrantCursor, Granted, NewGrant, StoredGrant};
 pub use grants_left::GrantLeft;
-pub use issue::{Issued, Issuing};
+pub use issue::{Issued, Issuing, StatementsToCome};
 pub use jobs::{JobRun, JobState, LastRun, Manner};
 pub use key_filters::{FilterCursor, FilterList, Mergeable, Unbooked};
 pub use keys::StoredKey;

@@ -289,6 +289,26 @@ pub struct LeakedRequest {
     pub page: Page,
 }
 
+/// What a tenant's period would cost.
+#[derive(Debug, Clone)]
+pub struct DraftRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// In which currency; none for the tenant's own.
+    pub currency: Option<Currency>,
+    /// Which period.
+    pub period: DraftPeriod,
+}
+
+/// The period of a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DraftPeriod {
+    /// The open one.
+    Open,
+    /// The first that has ended and is not billed.
+    Closing,
+}
+
 /// A tenant's issued statements and credit notes.
 #[derive(Debug, Clone)]
 pub struct StatementsRequest {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate::ledger::{Issued, Manner, VerifyOptions, verify};
 
 use crate::http::events::{event, send};
-use crate::http::statements::{amounts, draft, price};
+use crate::http::statements::{DRAFT, amounts, draft, price};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
@@ -222,8 +222,15 @@ async fn a_period_is_billed_by_the_plan_and_prices_that_held_when_it_ended() {
     app.move_clock("2026-04-01T00:10:00Z").await;
     app.drained().await;
     app.define("tenants/acme", json!({ "plan": "dear" })).await;
+    let closing = format!("{DRAFT}?period=closing");
+    let to_come = app.get(&closing).await.expect(200).body;
+    assert_eq!((&to_come["status"], &to_come["plan"]), (&json!("draft"), &json!("plan")));
     app.move_clock("2026-04-01T12:00:00Z").await;
     run(&app).await;
+    for field in ["period", "currency", "lines", "total"] {
+        assert_eq!(to_come[field], statement(&app, 1).await[field], "{field}");
+    }
+    app.get(&closing).await.is_problem(404, "not_found");
     assert_eq!(
         (&statement(&app, 1).await["total"], &statement(&app, 1).await["plan"]),
         (&json!("3.00"), &json!("plan"))
@@ -324,6 +331,10 @@ async fn an_issued_statement_is_read_in_every_format_and_by_its_tenant_only() {
     let instants = "2026-04-01T00:00:00Z,2026-05-01T00:00:00Z,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z";
     let row = table.body.as_str().unwrap().lines().nth(1).unwrap().to_owned();
     assert!(row.starts_with(&format!("acme,EUR,{instants},Usage,Correction,")), "{row}");
+    assert!(row.ends_with(",3,1,3"), "its number, that of its statement, its number as an invoice: {row}");
+    let table = own.get("/v1/tenants/acme/statements/3?format=csv").await.expect(200);
+    let row = table.body.as_str().unwrap().lines().nth(1).unwrap().to_owned();
+    assert!(row.contains(",2026-04-01T00:00:00Z,2026-05-01T00:00:00Z,,"), "{row}");
     own.get("/v1/tenants/acme/statements/4").await.is_problem(404, "not_found");
     for wrong in ["0", "01", "-1", "x", "99999999999999999999"] {
         own.get(&format!("/v1/tenants/acme/statements/{wrong}")).await.is_problem(404, "not_found");
