@@ -214,7 +214,7 @@ impl Page {
 /// Usage, of one tenant or of all.
 #[derive(Debug, Clone)]
 pub struct UsageRequest {
-    /// The window of now from whose start on, where `from_ms` is none; none: the period, or the month over all tenants.
+    /// Where `from_ms` is none, the current window from whose start on; none: the period, or the month for all tenants.
     pub span: Option<WindowKind>,
     /// One tenant, or all of them.
     pub tenant: Option<TenantId>,

@@ -51,7 +51,7 @@ async fn after_two_months() -> TestApp {
     app
 }
 
-/// What is told of March and before once it is billed.
+/// What the report says of March and before once it is billed.
 const MARCH: [&str; 2] = ["2026-03-01 EUR 4.00 0.00 4.00 1", "2026-03-01 JPY 140 0 140 1"];
 
 async fn of_march(app: &TestApp) -> Vec<String> {

@@ -120,7 +120,7 @@ impl From<&ListedStatement> for IssuedNote {
     }
 }
 
-/// What a period comes to in one currency.
+/// What a period costs in one currency.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct TotalAnswer {
     /// The currency.
@@ -165,7 +165,7 @@ pub(in crate::http) struct StatementAnswer {
     pub(in crate::http) unpriced: Vec<String>,
     /// The sum of the lines.
     pub(in crate::http) total: String,
-    /// Drafts: what the period comes to in each other currency, in which grants were sold or money adjusted.
+    /// Drafts: what the period costs in each other currency, in which grants were sold or money adjusted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::http) other_totals: Vec<TotalAnswer>,
     /// Drafts: when the books were read.

@@ -34,7 +34,7 @@ pub struct StatementDetails {
     pub as_of_ms: i64,
     /// The last event of the tenant's outbox that is in a draft.
     pub as_of_event: Option<OutboxId>,
-    /// What a draft of the period comes to in each other currency.
+    /// What a draft of the period costs in each other currency.
     pub other_totals: Vec<(Currency, Money)>,
     /// What it was issued as; none for a draft.
     pub issued: Option<IssuedAs>,

@@ -65,7 +65,7 @@ impl Reads {
     }
 
     /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to. Where no `from` is
-    /// asked for, it is the start of a window of now.
+    /// asked for, it is the start of the current window.
     async fn zone_and_span(
         &self,
         tenant: Option<&TenantId>,

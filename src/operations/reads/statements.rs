@@ -50,7 +50,7 @@ impl Reads {
         })
     }
 
-    /// The open period by the policy of now.
+    /// The open period by the current policy.
     async fn open_period(&self, tenant: &TenantId, entry: &TenantEntry) -> Answer<Draft> {
         let as_of_ms = self.core.clock.now_ms();
         let period = entry.windows(as_of_ms).period;
@@ -115,16 +115,15 @@ impl Reads {
     /// A tenant's statement or credit note of this number.
     pub async fn read_statement(&self, tenant: TenantId, number: u64) -> Answer<StatementDetails> {
         let entry = self.known(&tenant).await?;
-        let IssuedStatement { document, hash } = self.issued(&tenant, number).await?;
+        let IssuedStatement { document, hash, billed_in_ms } = self.issued(&tenant, number).await?;
         let (currency, issued_at_ms) = (document.currency, document.issued_at_ms);
-        let own = Window { start_ms: document.period_start_ms, end_ms: document.period_end_ms };
-        let (billed_in, notes) = match document.corrects() {
-            // It was issued within the grace of its period, which is shorter than a period.
-            Some(_) => {
-                let next = entry.calendars.window(WindowKind::Period, issued_at_ms);
-                (entry.calendars.window(WindowKind::Period, next.start_ms.saturating_sub(1)), Vec::new())
-            }
-            None => (own, self.core.ledger.notes_with(&tenant, number, issued_at_ms, currency).await?),
+        let window = |at_ms| entry.calendars.window(WindowKind::Period, at_ms);
+        // Where it is not noted: it was issued within the grace of that period, which is shorter than a period.
+        let issued_with = || window(issued_at_ms).start_ms.saturating_sub(1);
+        let billed_in = window(billed_in_ms.unwrap_or_else(issued_with));
+        let notes = match document.corrects() {
+            Some(_) => Vec::new(),
+            None => self.core.ledger.notes_with(&tenant, number, issued_at_ms, currency).await?,
         };
         let (corrects, books) = (document.corrects(), document.books.clone());
         let issued = IssuedAs { number, corrects, hash, billed_in, notes, books };
