@@ -59,7 +59,7 @@ impl InstanceObserver {
             tracing::error!(
                 tenant = %judged.tenant, limit = counter.name, window_start_ms = counter.window_ms.0, subject = ?counter.subject,
                 consumed_missing = consumed, reserved_missing = reserved, gaps = judged.gaps, quarantined = judged.quarantined,
-                checkpoint = %judged.checkpoint, "a counter of the gate differs from the books"
+                parked = judged.parked, checkpoint = %judged.checkpoint, "a counter of the gate differs from the books"
             );
             match consumed.signum() {
                 -1 => metrics.drifted(labels::Drift::ConsumedMore),

@@ -18,7 +18,10 @@ use crate::app::DEFAULT_DATA_DIR;
 use crate::domain::ids::TenantId;
 use crate::domain::policy::edit::Prune;
 
-pub(super) use reports::{AdjustmentsReport, GroupName, NamedReport, ReportCommand, UsageReport};
+pub(super) use reports::{
+    AdjustmentsReport, BalancesReport, GroupName, PlainReport, ReconciliationReport, ReportCommand,
+    RevenueReport, Span, TopReport, UsageReport,
+};
 pub(super) use values::{EventPlace, word};
 use values::{event_place, instant, instant_or_ago, instant_or_now};
 

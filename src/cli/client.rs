@@ -15,6 +15,9 @@ use super::problem;
 const TRIES: u32 = 6;
 const FIRST_WAIT_MS: u64 = 50;
 const LONGEST_WAIT_MS: u64 = 2_000;
+/// How long a file may take in all, and each of its parts.
+const FILE_TIMEOUT: Duration = Duration::from_secs(86_400);
+const PART_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a connection may take to be made.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -166,6 +169,36 @@ impl Client {
         }
     }
 
+    /// Reads a file that the service writes while it reads, part by part: each part has to come in time, the whole may
+    /// take as long as it takes.
+    pub(super) async fn download(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut waits = Waits::default();
+        let mut answer = loop {
+            let last = waits.count + 1 == TRIES;
+            let request = self.http.get(format!("{}{path}", self.url)).timeout(FILE_TIMEOUT);
+            let asked = match in_time(request.send()).await {
+                Ok(answer) if answer.status() != StatusCode::SERVICE_UNAVAILABLE || last => break answer,
+                Ok(answer) => answer.headers().get(RETRY_AFTER).and_then(seconds),
+                Err(unanswered) if last => return Err(self.unreachable(&unanswered)),
+                Err(_) => None,
+            };
+            waits.pause(asked).await;
+        };
+        let status = answer.status();
+        if !status.is_success() {
+            let body = in_time(answer.bytes()).await.unwrap_or_default();
+            return Err(problem::failure(&format!("GET {path}"), status.as_u16(), &body));
+        }
+        while let Some(part) = in_time(answer.chunk()).await.map_err(|cut| self.unreachable(&cut))? {
+            take(&part)?;
+        }
+        Ok(())
+    }
+
     /// The failure of a service that does not answer.
     pub(super) fn unreachable(&self, unanswered: &Unanswered) -> Failure {
         Failure::new(format!("the service at {} does not answer: {}", self.url, unanswered.why))
@@ -200,6 +233,11 @@ impl Waits {
         // A service that asks for minutes is called again sooner: another instance may answer by then.
         asked.map_or(own, |asked| own.max(asked.min(Duration::from_secs(10))))
     }
+}
+
+async fn in_time<T>(part: impl Future<Output = reqwest::Result<T>>) -> Result<T, Unanswered> {
+    let answered = tokio::time::timeout(PART_TIMEOUT, part).await;
+    answered.map_err(|_| Unanswered::late())?.map_err(unanswered)
 }
 
 fn unanswered(error: reqwest::Error) -> Unanswered {

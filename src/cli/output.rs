@@ -168,8 +168,13 @@ pub(super) fn pretty(value: &serde_json::Value) -> Result<String, Failure> {
 
 /// Prints to standard output; a reader that has gone away is no failure.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same of a part of a file.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|error| Failure::new(format!("standard output cannot be written: {error}"))),
     }

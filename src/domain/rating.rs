@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 pub use charges::{Charges, MoneyAdjustment, SoldGrant};
 pub use credit_note::{CreditNote, NoteLine, credit_note};
@@ -144,6 +145,12 @@ pub enum Line {
         reason: String,
         /// How much.
         amount: Money,
+        /// When it happened (unix ms). Left out by documents of versions that did not say it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        happened_at_ms: Option<i64>,
+        /// The operation that it corrects.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        corrects: Option<Uuid>,
     },
     /// A tax.
     Tax {

@@ -20,7 +20,7 @@ use super::price::{Price, currency_of, in_force, is_unpriced};
 use super::rating::{Bill, Cart, Charges, RatingError, Tax, Terms, Used, bill, terms_in_force};
 use super::tenant::TenantDefinition;
 
-pub use document::{Content, Document, DocumentHash};
+pub use document::{BookHead, Content, Document, DocumentHash};
 
 /// What revenue is added up by, beside its currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,11 +48,10 @@ impl UpgradeState {
 }
 
 /// From when on a plan holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effective {
     /// At once.
-    #[default]
     Now,
     /// From the end of the tenant's open period on.
     NextPeriod,

@@ -86,6 +86,7 @@ pub(super) async fn report_usage(
     let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let asked = UsageRequest {
+        span: None,
         from_ms,
         to_ms,
         granularity: query.word("granularity", GRANULARITIES)?,

@@ -20,8 +20,9 @@ use super::shapes::{StatementAnswer, StatementRow};
 use super::state::State;
 use super::xlsx;
 use crate::domain::ids::TenantId;
+use crate::domain::money::Currency;
 use crate::operations::answers::StatementDetails;
-use crate::operations::requests::StatementsRequest;
+use crate::operations::requests::{DraftPeriod, DraftRequest, StatementsRequest};
 
 /// How a statement may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +42,26 @@ const FORMATS: &[(&str, Format)] = &[
     ("html", Format::Html),
 ];
 
+const PERIODS: &[(&str, DraftPeriod)] = &[("open", DraftPeriod::Open), ("closing", DraftPeriod::Closing)];
+
+const PERIOD_PARAMETER: &str = "`open`; or `closing`, the first period that has ended and is not billed, by the prices \
+     that held at its end: 404 if all are billed. `open` if absent.";
+
 const FORMAT_PARAMETER: &str = "`json`; `csv` with a row for each line; `xlsx`, a workbook; `focus`, a CSV with the \
      columns of FinOps FOCUS that Tollgate can fill; or `html`, a page to print. `json` if absent.";
 
-/// What the open period costs so far.
+/// What a period costs that is not billed, in one currency.
 #[utoipa::path(
     tag = "tenant",
     params(
         ("tenant" = String, Path, description = "The tenant."),
+        ("period" = Option<String>, Query, description = PERIOD_PARAMETER),
+        ("currency" = Option<String>, Query, description = "In which currency, such as USD; the tenant's own if absent."),
         ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
     ),
     responses((
         status = 200,
-        description = "The lines of the open period, as far as its use is booked.",
+        description = "The lines of the period, as far as its use is booked.",
         content(
             (StatementAnswer = "application/json"),
             (String = "text/csv"),
@@ -70,8 +78,13 @@ pub(super) async fn draft_statement(
 ) -> Result<HttpResponse, Problem> {
     let mut query = Query::of(&request)?;
     let format = query.word("format", FORMATS)?.unwrap_or(Format::Json);
+    let period = query.word("period", PERIODS)?.unwrap_or(DraftPeriod::Open);
+    let currency = query
+        .text("currency")
+        .map(|code| Currency::parse(&code).map_err(|error| Problem::parameter("currency", error)));
+    let asked = DraftRequest { tenant: tenant.0, currency: currency.transpose()?, period };
     query.finish()?;
-    let draft = state.read(state.operations.reads.draft_statement(tenant.0)).await?;
+    let draft = state.read(state.operations.reads.draft_statement(asked)).await?;
     written(&draft, format, "draft")
 }
 

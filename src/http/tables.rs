@@ -378,6 +378,7 @@ impl TableRow for ReconciliationRow {
         "state",
         "counters",
         "quarantined",
+        "parked",
         "gaps",
         "detail",
         "limit",
@@ -401,6 +402,7 @@ impl TableRow for ReconciliationRow {
             Cell::text(Some(&self.state)),
             Cell::number(Some(self.counters)),
             Cell::number(Some(self.quarantined)),
+            Cell::number(Some(self.parked)),
             Cell::number(Some(self.gaps)),
             Cell::text(self.detail.as_ref()),
         ];
@@ -450,6 +452,7 @@ mod tests {
             counters: 7,
             differences,
             quarantined: 0,
+            parked: 0,
             gaps: 0,
             detail: None,
         }

@@ -9,12 +9,15 @@ use super::problem::Problem;
 use super::query::Query;
 use super::shapes::{EstimateRow, NoticeRow, QuotaAnswer, ReservationAnswer, UsageRow};
 use super::state::State;
+use crate::domain::period::WindowKind;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
 use crate::operations::Reads;
 use crate::operations::requests::{
     EstimatesRequest, NoticeFilter, NoticesRequest, Page, QuotaRequest, ReservationsRequest, UsageRequest,
 };
+
+const SPANS: &[(&str, WindowKind)] = &[("today", WindowKind::Day), ("month", WindowKind::Month)];
 
 /// How usage may be cut in time.
 pub(super) const GRANULARITIES: &[(&str, Granularity)] =
@@ -63,6 +66,7 @@ pub(super) async fn read_quota(
         ("tenant" = String, Path, description = "The tenant."),
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the period if absent."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("span" = Option<String>, Query, description = "Instead of `from` and `to`: `today` or this `month`, from its start in the tenant's zone until now."),
         ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of the tenant's zone; one row per group if absent."),
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, separated by commas."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
@@ -89,7 +93,12 @@ pub(super) async fn list_usage(
     let mut query = Query::of(&request)?;
     let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, "")?;
     let (from_ms, to_ms) = query.span_ms()?;
+    let span = query.word("span", SPANS)?;
+    if span.is_some() && (from_ms, to_ms) != (None, None) {
+        return Err(Problem::parameter("span", "stands instead of `from` and `to`"));
+    }
     let asked = UsageRequest {
+        span,
         tenant: Some(tenant.0),
         from_ms,
         to_ms,

@@ -49,10 +49,11 @@ struct UpgradeBody {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ApproveBody {
-    /// `now`: at once. `next_period`: from the end of the tenant's open period on.
+    /// `now`: at once. `next_period`: from the end of the tenant's open period on. Absent: at once, but for what the
+    /// plan includes less, which holds from the next period on.
     #[serde(default)]
-    #[schema(value_type = String, default = "now", example = "next_period", pattern = "^(now|next_period)$")]
-    effective: Effective,
+    #[schema(value_type = Option<String>, example = "next_period", pattern = "^(now|next_period)$")]
+    effective: Option<Effective>,
 }
 
 /// Nothing more is said where a request is declined.
@@ -202,7 +203,8 @@ pub(super) async fn list_upgrades(
 
 /// Approve an upgrade request: the tenant gets the plan. A repeat changes nothing.
 ///
-/// Where the plan includes more of a quota than its open period does, the difference is granted in full.
+/// Where the plan includes more of a quota than its open period does, the difference is granted in full. Where it
+/// includes less, what is available of the difference is taken only if `effective` says `now`.
 #[utoipa::path(
     tag = "admin",
     params(("id" = String, Path, description = "The request.")),

@@ -204,15 +204,24 @@ pub(super) async fn advance(
     Ok(())
 }
 
+/// A tenant's first period that is not billed; none where nothing says it.
+pub(super) async fn next(
+    connection: &mut AsyncPgConnection,
+    tenant: &str,
+    calendars: &Calendars,
+) -> Result<Option<DuePeriod>, LedgerError> {
+    let read = sql_query(include_str!("sql/billing_of_tenant.sql")).bind::<Text, _>(tenant);
+    let row: Option<Row> = read.get_result(connection).await.optional()?;
+    Ok(row.map(|row| row.due(calendars)))
+}
+
 /// The start of the first period of a tenant that is billed, or will be; none where nothing says it.
 pub(super) async fn begun_at_ms(
     connection: &mut AsyncPgConnection,
     tenant: &str,
     calendars: &Calendars,
 ) -> Result<Option<i64>, LedgerError> {
-    let read = sql_query(include_str!("sql/billing_of_tenant.sql")).bind::<Text, _>(tenant);
-    let row: Option<Row> = read.get_result(connection).await.optional()?;
-    Ok(row.map(|row| row.due(calendars).begun_at_ms))
+    Ok(next(connection, tenant, calendars).await?.map(|due| due.begun_at_ms))
 }
 
 /// Up to when these tenants are billed (unix ms); those that never were are left out.

@@ -52,6 +52,10 @@ struct AdjustmentRow {
     #[diesel(sql_type = Text)]
     reason: String,
     #[diesel(sql_type = Timestamptz)]
+    happened_at: Milliseconds,
+    #[diesel(sql_type = Nullable<Uuid>)]
+    corrects: Option<uuid::Uuid>,
+    #[diesel(sql_type = Timestamptz)]
     period_start: Milliseconds,
 }
 
@@ -95,7 +99,14 @@ pub(super) async fn read(
     for row in adjustments.into_iter().filter(|row| is_asked(&row.tenant, &row.period_start)) {
         let (currency, amount) = money(&row.currency, row.amount)?;
         let id = AdjustmentId::from_uuid(row.id);
-        let adjusted = MoneyAdjustment { id, meter: row.meter, reason: row.reason, amount };
+        let adjusted = MoneyAdjustment {
+            id,
+            meter: row.meter,
+            reason: row.reason,
+            amount,
+            happened_at_ms: Some(row.happened_at.0),
+            corrects: row.corrects,
+        };
         found.entry(row.tenant).or_default().entry(currency).or_default().adjustments.push(adjusted);
     }
     Ok(found)

@@ -1,6 +1,7 @@
 //! Statements of closed periods, and notes to earlier ones, issued and booked in one transaction.
 
 mod books;
+mod to_come;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use self::books::{Books, Head};
+pub use self::to_come::StatementsToCome;
 use super::billing::{self, DuePeriod};
 use super::schema::statements;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, charges, cursors, instant, journal, number};
@@ -102,11 +104,7 @@ async fn issue(
             issued.waiting += 1;
             continue;
         }
-        let mut of_tenant = books.documents(period, grace_ms);
-        if of_tenant.is_err() && books.read_later(connection, period).await? {
-            of_tenant = books.documents(period, grace_ms);
-        }
-        match of_tenant {
+        match documents_of(connection, &mut books, period, grace_ms).await? {
             Ok(of_tenant) => {
                 issued.billed += 1;
                 documents.extend(of_tenant);
@@ -118,27 +116,47 @@ async fn issue(
     issued.notes = count(documents.iter().filter(|document| document.corrects().is_some()).count());
     issued.statements = count(documents.len()) - issued.notes;
     if !is_dry_run {
-        write(connection, partition, documents, books.heads).await?;
+        write(connection, partition, &done, documents, books.heads).await?;
         billing::advance(connection, &done).await?;
     }
     Ok(issued)
+}
+
+/// The documents of a period, or why it cannot be billed. Where it cannot be rated by what held at its end, later
+/// versions are tried.
+async fn documents_of(
+    connection: &mut AsyncPgConnection,
+    books: &mut Books,
+    period: &DuePeriod,
+    grace_ms: i64,
+) -> Result<Result<Vec<Document>, String>, LedgerError> {
+    let documents = books.documents(period, grace_ms);
+    if documents.is_err() && books.read_later(connection, period).await? {
+        return Ok(books.documents(period, grace_ms));
+    }
+    Ok(documents)
 }
 
 fn count(rows: usize) -> u64 {
     u64::try_from(rows).unwrap_or(u64::MAX)
 }
 
-/// Stores the documents and books their lines, in order, but for those that are booked already.
+/// Stores the documents of these periods and books their lines, in order, but for those that are booked already.
 async fn write(
     connection: &mut AsyncPgConnection,
     partition: Partition,
+    periods: &[&DuePeriod],
     documents: Vec<Document>,
     mut heads: HashMap<TenantId, Head>,
 ) -> Result<(), LedgerError> {
     let mut postings = Vec::new();
     let mut rows = Vec::with_capacity(documents.len());
     charges::note(connection, &documents).await?;
-    for document in documents {
+    let billed_in: HashMap<_, _> = periods.iter().map(|due| (&due.tenant, due.period.start_ms)).collect();
+    let books = journal::lock_heads(connection, partition).await?;
+    for mut document in documents {
+        document.books.clone_from(&books);
+        let billed_in_ms = billed_in.get(&document.tenant).copied().unwrap_or(document.period_start_ms);
         let operation_id = operation_id(&document);
         postings.extend(posted(&document, operation_id)?);
         let text = serde_json::to_string(&document)
@@ -157,6 +175,7 @@ async fn write(
             statements::operation_id.eq(operation_id),
             statements::document.eq(text),
             statements::hash.eq(head.hash.to_vec()),
+            statements::billed_in.eq(instant::from_ms(billed_in_ms)?),
         ));
     }
     for some in rows.chunks(ROWS) {

@@ -13,9 +13,10 @@ use super::balances::{self, BalanceChanges};
 use super::chain::{self, Batch, Chain, Heads};
 use super::prepared::sql_query;
 use super::usage::{self, UsageChanges};
-use super::{LedgerError, entries};
+use super::{LedgerError, entries, number};
 use crate::domain::entry::Posting;
 use crate::domain::ids::Partition;
+use crate::domain::statement::BookHead;
 
 /// Appends a batch of postings to each chain, after its head. Returns how many entries were written. Before it reads
 /// the heads, the caller must lock what serialises the users of the chains: for an outbox's chain the partition's
@@ -61,11 +62,31 @@ pub(crate) async fn post_beside_outbox(
         return Ok(());
     }
     let chain = Chain::Other(partition);
-    let lock = sql_query(include_str!("sql/lock_other_chain.sql")).bind::<SmallInt, _>(chain.number());
-    let locked: Locked = lock.get_result(connection).await?;
+    let locked = lock_other(connection, chain).await?;
     let heads = chain::heads(connection, &[chain]).await?;
     post(connection, vec![(chain, postings)], &heads, locked.booked_at).await?;
     Ok(())
+}
+
+/// The heads of a partition's chains, the second of which it locks. The caller has locked the partition's cursor, and
+/// so the first.
+pub(crate) async fn lock_heads(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+) -> Result<Vec<BookHead>, LedgerError> {
+    lock_other(connection, Chain::Other(partition)).await?;
+    let heads = chain::heads(connection, &Chain::of(partition)).await?;
+    let head = |chain: Chain| {
+        let head = heads.get(&chain)?;
+        let hash = blake3::Hash::from_bytes(head.hash).to_hex().to_string();
+        Some(number::unsigned(head.number).map(|number| BookHead { chain: chain.number(), number, hash }))
+    };
+    Chain::of(partition).into_iter().filter_map(head).collect()
+}
+
+async fn lock_other(connection: &mut AsyncPgConnection, chain: Chain) -> Result<Locked, LedgerError> {
+    let lock = sql_query(include_str!("sql/lock_other_chain.sql")).bind::<SmallInt, _>(chain.number());
+    Ok(lock.get_result(connection).await?)
 }
 
 #[derive(QueryableByName)]

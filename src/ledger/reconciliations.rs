@@ -50,6 +50,8 @@ pub struct Reconciliation {
     pub differences: Vec<Difference>,
     /// Events of the tenant that waited in quarantine then.
     pub quarantined: u64,
+    /// Calls of the tenant that were accepted while the gate was away and waited for it then.
+    pub parked: u64,
     /// Gaps in the partition's outbox in that epoch.
     pub gaps: u64,
     /// Its result.
@@ -78,6 +80,7 @@ impl Reconciliation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DriftContext {
     pub(crate) quarantined: u64,
+    pub(crate) parked: u64,
     pub(crate) gaps: u64,
     /// The gate counted an operation twice and may not have undone that when the checkpoint was taken.
     pub(crate) repeats_wait: bool,
@@ -108,6 +111,8 @@ struct DriftContextRow {
     #[diesel(sql_type = BigInt)]
     quarantined: i64,
     #[diesel(sql_type = BigInt)]
+    parked: i64,
+    #[diesel(sql_type = BigInt)]
     gaps: i64,
     #[diesel(sql_type = Bool)]
     repeats_wait: bool,
@@ -131,6 +136,7 @@ pub(crate) async fn circumstances(
     let row: DriftContextRow = find.get_result(&mut connection).await?;
     Ok(DriftContext {
         quarantined: number::unsigned(row.quarantined)?,
+        parked: number::unsigned(row.parked)?,
         gaps: number::unsigned(row.gaps)?,
         repeats_wait: row.repeats_wait,
         policy_changed: row.policy_changed,
@@ -196,6 +202,7 @@ async fn insert(connection: &mut AsyncPgConnection, judged: &Reconciliation) -> 
         reconciliations::counters.eq(i32::try_from(judged.counters).unwrap_or(i32::MAX)),
         reconciliations::differences.eq(differences),
         reconciliations::quarantined.eq(number::signed(judged.quarantined)),
+        reconciliations::parked.eq(number::signed(judged.parked)),
         reconciliations::gaps.eq(number::signed(judged.gaps)),
         reconciliations::state.eq(judged.state.as_str()),
         reconciliations::detail.eq(&judged.detail),
@@ -279,6 +286,8 @@ struct Row {
     #[diesel(deserialize_as = Unsigned)]
     quarantined: u64,
     #[diesel(deserialize_as = Unsigned)]
+    parked: u64,
+    #[diesel(deserialize_as = Unsigned)]
     gaps: u64,
     state: String,
     detail: String,
@@ -311,6 +320,7 @@ impl Row {
             counters: self.counters.into(),
             differences,
             quarantined: self.quarantined,
+            parked: self.parked,
             gaps: self.gaps,
             state: read_state(&self.state)?,
             detail: self.detail,

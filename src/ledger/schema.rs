@@ -781,6 +781,7 @@ diesel::table! {
         state -> Text,
         detail -> Text,
         claimed_until -> Nullable<Timestamptz>,
+        parked -> Int8,
     }
 }
 
@@ -885,6 +886,7 @@ diesel::table! {
         document -> Text,
         hash -> Bytea,
         booked_at -> Timestamptz,
+        billed_in -> Nullable<Timestamptz>,
     }
 }
 
@@ -977,6 +979,7 @@ diesel::table! {
         decided_by -> Nullable<Text>,
         effective_at -> Nullable<Timestamptz>,
         applied_at -> Nullable<Timestamptz>,
+        raises_only -> Bool,
     }
 }
 

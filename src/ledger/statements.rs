@@ -7,7 +7,7 @@ use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::columns::Hash;
+use super::columns::{Hash, MillisecondsIfAny};
 use super::schema::statements;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::TenantId;
@@ -74,6 +74,8 @@ pub struct IssuedStatement {
     pub document: Document,
     /// The hash of it and of all before.
     pub hash: DocumentHash,
+    /// The start of the period in whose bill it is (unix ms); none where a version before issued it.
+    pub billed_in_ms: Option<i64>,
 }
 
 #[derive(Queryable, Selectable)]
@@ -83,6 +85,15 @@ struct Row {
     document: String,
     #[diesel(deserialize_as = Hash)]
     hash: DocumentHash,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    billed_in: Option<i64>,
+}
+
+impl Row {
+    fn read(self) -> Result<IssuedStatement, LedgerError> {
+        let document = parsed(self.number, &self.document)?;
+        Ok(IssuedStatement { document, hash: self.hash, billed_in_ms: self.billed_in })
+    }
 }
 
 impl Ledger {
@@ -161,8 +172,7 @@ impl Ledger {
                 .boxed()
             })
             .await?;
-        row.map(|row| Ok(IssuedStatement { document: parsed(row.number, &row.document)?, hash: row.hash }))
-            .transpose()
+        row.map(Row::read).transpose()
     }
 }
 

@@ -26,15 +26,26 @@ pub struct TopQuery {
     pub from_ms: i64,
     /// To the hours that start before it (unix ms).
     pub to_ms: i64,
-    /// Behind this rank; 0 from the first.
-    pub after: u64,
+    /// Behind this place; none from the first.
+    pub after: Option<TopCursor>,
     /// At most this many.
     pub limit: usize,
+}
+
+/// A place in a ranking: it stays one while others use more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopCursor {
+    /// How much the consumer used.
+    pub consumed: Decimal,
+    /// Its names, joined as the ledger orders them.
+    pub names: String,
 }
 
 /// What a consumer used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranked {
+    /// Its place in the ranking.
+    pub place: TopCursor,
     /// From 1, the largest; of equal ones the first by name.
     pub rank: u64,
     /// The tenant, if tenants or subjects are ranked.
@@ -65,6 +76,8 @@ struct Row {
     kind: String,
     #[diesel(sql_type = Text)]
     subject: String,
+    #[diesel(sql_type = Text)]
+    names: String,
     #[diesel(sql_type = Numeric)]
     consumed: Decimal,
     #[diesel(sql_type = BigInt)]
@@ -79,6 +92,7 @@ impl Row {
             Ok(Subject { kind, id: SubjectId::parse(&self.subject).map_err(damaged)? })
         };
         Ok(Ranked {
+            place: TopCursor { consumed: self.consumed, names: self.names.clone() },
             rank: number::unsigned(self.rank)?,
             tenant: by.has_tenant().then(|| number::tenant(&self.tenant)).transpose()?,
             plan: (by == Consumer::Plan).then(|| self.plan.clone()),
@@ -101,12 +115,13 @@ impl Ledger {
                     .bind::<Timestamptz, _>(to)
                     .bind::<Text, _>(query.meter.to_string())
                     .bind::<Nullable<Text>, _>(query.tenant.as_ref().map(ToString::to_string))
-                    .bind::<BigInt, _>(number::signed(query.after))
+                    .bind::<Nullable<Numeric>, _>(query.after.as_ref().map(|after| after.consumed))
                     .bind::<Bool, _>(query.by.has_tenant())
                     .bind::<Bool, _>(query.by == Consumer::Plan)
                     .bind::<Bool, _>(query.by == Consumer::Operation)
                     .bind::<Bool, _>(query.by == Consumer::Subject)
-                    .bind::<BigInt, _>(number::limit(query.limit));
+                    .bind::<BigInt, _>(number::limit(query.limit))
+                    .bind::<Nullable<Text>, _>(query.after.as_ref().map(|after| after.names.clone()));
                 async move {
                     let now: DateTime<Utc> = select(transaction_timestamp()).get_result(connection).await?;
                     Ok((question.load::<Row>(connection).await?, now))

@@ -35,6 +35,8 @@ pub struct StoredUpgrade {
     pub effective_at_ms: Option<i64>,
     /// When the tenant got the plan (service time, unix ms).
     pub applied_at_ms: Option<i64>,
+    /// Whether what the plan includes less waits for the next period.
+    pub raises_only: bool,
 }
 
 /// What became of a request that was to be made.
@@ -53,6 +55,8 @@ pub enum Requested {
 pub struct Deciding {
     /// Approved, from this instant on (unix ms); none: declined.
     pub effective_at_ms: Option<i64>,
+    /// Whether what the plan includes less waits for the next period.
+    pub raises_only: bool,
     /// When (service time, unix ms).
     pub now_ms: i64,
     /// By whom.
@@ -89,6 +93,7 @@ struct Row {
     effective_at: Option<i64>,
     #[diesel(deserialize_as = MillisecondsIfAny)]
     applied_at: Option<i64>,
+    raises_only: bool,
 }
 
 impl Row {
@@ -107,6 +112,7 @@ impl Row {
             decided_by: self.decided_by,
             effective_at_ms: self.effective_at,
             applied_at_ms: self.applied_at,
+            raises_only: self.raises_only,
         })
     }
 }
@@ -275,6 +281,7 @@ async fn decide(
             upgrade_requests::decided_at.eq(instant::from_ms(deciding.now_ms)?),
             upgrade_requests::decided_by.eq(&deciding.actor),
             upgrade_requests::effective_at.eq(deciding.effective_at_ms.map(instant::from_ms).transpose()?),
+            upgrade_requests::raises_only.eq(deciding.raises_only),
         ))
         .execute(connection)
         .await?;

@@ -18,7 +18,8 @@ use crate::domain::grant::GrantTerms;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::HoldSeconds;
-use crate::domain::period::Zone;
+use crate::domain::money::Currency;
+use crate::domain::period::{WindowKind, Zone};
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
@@ -213,6 +214,8 @@ impl Page {
 /// Usage, of one tenant or of all.
 #[derive(Debug, Clone)]
 pub struct UsageRequest {
+    /// Where `from_ms` is none, the current window from whose start on; none: the period, or the month for all tenants.
+    pub span: Option<WindowKind>,
     /// One tenant, or all of them.
     pub tenant: Option<TenantId>,
     /// From this instant (unix ms), inclusive; absent: the start of the tenant's current period, or of the current UTC
@@ -284,6 +287,26 @@ pub struct LeakedRequest {
     pub filter: ExpiredFilter,
     /// Which page.
     pub page: Page,
+}
+
+/// What a tenant's period would cost.
+#[derive(Debug, Clone)]
+pub struct DraftRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// In which currency; none for the tenant's own.
+    pub currency: Option<Currency>,
+    /// Which period.
+    pub period: DraftPeriod,
+}
+
+/// The period of a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DraftPeriod {
+    /// The open one.
+    Open,
+    /// The first that has ended and is not billed.
+    Closing,
 }
 
 /// A tenant's issued statements and credit notes.

@@ -82,11 +82,17 @@ impl Upgrades {
         Ok(rows.map(|stored| UpgradeDetails { stored, replayed: false }))
     }
 
-    /// Approves a request. Where it holds at once, the tenant has the plan when this returns, or soon after where a
-    /// server is away. A repeat changes nothing.
+    /// Approves a request: without a date it holds at once, but for what the plan includes less, which waits for the
+    /// next period. Where it holds at once, the tenant has the plan when this returns, or soon after where a server is
+    /// away. A repeat changes nothing.
     ///
     /// Errors: the tenant cannot have the plan; the request was declined.
-    pub async fn approve(&self, id: UpgradeId, effective: Effective, actor: &str) -> Answer<UpgradeDetails> {
+    pub async fn approve(
+        &self,
+        id: UpgradeId,
+        effective: Option<Effective>,
+        actor: &str,
+    ) -> Answer<UpgradeDetails> {
         let found = self.known(id).await?;
         let UpgradeTerms { tenant, plan, .. } = &found.terms;
         if found.state == UpgradeState::Pending {
@@ -96,10 +102,10 @@ impl Upgrades {
         let entry = self.core.policy.tenant(tenant).await?;
         let now_ms = self.core.clock.now_ms();
         let effective_at_ms = match effective {
-            Effective::Now => now_ms,
-            Effective::NextPeriod => entry.windows(now_ms).period.end_ms,
+            None | Some(Effective::Now) => now_ms,
+            Some(Effective::NextPeriod) => entry.windows(now_ms).period.end_ms,
         };
-        let decided = self.decide(id, Some(effective_at_ms), actor).await?;
+        let decided = self.decide(id, (Some(effective_at_ms), effective.is_none()), actor).await?;
         if decided.stored.state != UpgradeState::Approved {
             return Err(OperationError::UpgradeDecided("declined"));
         }
@@ -117,7 +123,7 @@ impl Upgrades {
     ///
     /// Errors: it was approved.
     pub async fn decline(&self, id: UpgradeId, actor: &str) -> Answer<UpgradeDetails> {
-        let decided = self.decide(id, None, actor).await?;
+        let decided = self.decide(id, (None, false), actor).await?;
         if decided.stored.state != UpgradeState::Declined {
             return Err(OperationError::UpgradeDecided("approved"));
         }
@@ -153,11 +159,11 @@ impl Upgrades {
     async fn decide(
         &self,
         id: UpgradeId,
-        effective_at_ms: Option<i64>,
+        (effective_at_ms, raises_only): (Option<i64>, bool),
         actor: &str,
     ) -> Answer<UpgradeDetails> {
-        let deciding =
-            Deciding { effective_at_ms, now_ms: self.core.clock.now_ms(), actor: actor.to_owned() };
+        let now_ms = self.core.clock.now_ms();
+        let deciding = Deciding { effective_at_ms, raises_only, now_ms, actor: actor.to_owned() };
         let decided = self.core.ledger.decide_upgrade(id, deciding).await?;
         let (stored, is_new) = decided.ok_or_else(no_such_request)?;
         Ok(UpgradeDetails { stored, replayed: !is_new })
@@ -174,8 +180,8 @@ impl Upgrades {
         }
     }
 
-    /// Puts the tenant on the plan, and notes that its quotas follow it, both ways. Each step is safe to repeat, so
-    /// that a run may end anywhere. Returns false where it is applied or superseded by now.
+    /// Puts the tenant on the plan, and notes that its quotas follow it, both ways unless it only raises. Each step is
+    /// safe to repeat, so that a run may end anywhere. Returns false where it is applied or superseded by now.
     async fn apply(&self, stored: &StoredUpgrade) -> Answer<bool> {
         if self.known(stored.id).await?.applied_at_ms.is_some() {
             return Ok(false);
@@ -188,7 +194,7 @@ impl Upgrades {
             id: PlanChangeId::of_upgrade(stored.id),
             tenant: tenant.clone(),
             plan: plan.clone(),
-            plan_from: Some(Effective::Now),
+            plan_from: (!stored.raises_only).then_some(Effective::Now),
             changed_at_ms: stored.effective_at_ms.unwrap_or(now_ms),
             changed_by: actor.to_owned(),
         };

@@ -56,6 +56,7 @@ pub(super) async fn judge(
         counters: u64::try_from(checkpoint.with_figures().count()).unwrap_or(u64::MAX),
         differences,
         quarantined: context.quarantined,
+        parked: context.parked,
         gaps: context.gaps,
         state,
         detail,

@@ -112,6 +112,11 @@ fn what_is_not_served_is_a_usage_error() {
         vec!["replay"],
         vec!["policy", "apply", "x", "--prune", "tenants"],
         vec!["up", "--fast"],
+        vec!["report", "revenue", "--meter", "page"],
+        vec!["report", "rollover", "--by", "tenant"],
+        vec!["report", "reconciliation", "--from", "2026-01-01T00:00:00Z"],
+        vec!["report", "balances", "--to", "2026-01-01T00:00:00Z"],
+        vec!["report", "top"],
     ] {
         let (code, _, error) = run(&mut tollgate(&words));
         assert_eq!(code, 2, "{words:?}: {error}");

@@ -51,14 +51,19 @@ async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
     let tokens = |row: &Value| row["consumed"].as_str().unwrap().parse::<u64>().unwrap();
     assert_eq!(rows.as_array().unwrap().iter().map(tokens).sum::<u64>(), 72_930, "{report}");
     assert_eq!((&rows[0]["rank"], &rows[0]["meter"]), (&json!("1"), &json!("llm.output_token")), "{report}");
-    for name in ["revenue", "balances", "rollover", "leaked", "reconciliation"] {
+    for name in ["entries", "revenue", "balances", "rollover", "leaked", "reconciliation"] {
         let (code, report, error) = against(&app, &["report", name]).await;
         assert_eq!(code, 0, "{name}: {error}");
         assert!(report.starts_with(|first: char| first.is_ascii_lowercase()), "its columns first: {report}");
     }
-    let (code, _, error) = against(&app, &["report", "rollover", "--by", "tenant"]).await;
+    let entries = ["report", "entries", "--meter", "llm.request", "--output", "csv"];
+    let (code, report, error) = against(&app, &entries).await;
+    assert_eq!(code, 0, "{error}");
+    let consumed = report.lines().filter(|line| line.contains(",reserved,consumed,1,")).count();
+    assert_eq!((consumed, report.contains('\r')), (200, false), "{report}");
+    let usage = ["report", "usage", "--tenant", "nobody"];
+    let (code, _, error) = against(&app, &usage).await;
     assert_eq!(code, 1, "{error}");
-    assert!(error.contains("by"), "{error}");
     app.finish().await;
 }
 

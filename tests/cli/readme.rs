@@ -179,8 +179,9 @@ fn what_the_readme_does_with_a_hold_it_does_before_it_is_consumed() {
     }
 }
 
-/// Pastes the block of the README that serves at this port, with another one, into a shell. Returns its output.
-fn pasted(port: u32) -> String {
+/// Pastes the block of the README that serves at this port, with another one, into a shell. Returns its output, and the
+/// directory in which it ran.
+fn pasted(port: u32) -> (String, tempfile::TempDir) {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let served = format!("127.0.0.1:{port}");
@@ -196,12 +197,12 @@ fn pasted(port: u32) -> String {
     shell.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let (code, out, error) = run(&mut shell);
     assert_eq!(code, 0, "{out}{error}");
-    out
+    (out, directory)
 }
 
 #[test]
 fn the_month_in_the_readme_works_when_it_is_pasted_whole() {
-    let out = pasted(8081);
+    let (out, _) = pasted(8081);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 4, "{out}");
     assert!(lines[1].contains("\"remaining\":\"9850\""), "{out}");
@@ -210,10 +211,13 @@ fn the_month_in_the_readme_works_when_it_is_pasted_whole() {
 
 #[test]
 fn the_bill_in_the_readme_is_corrected_and_proven_when_it_is_pasted_whole() {
-    let out = pasted(8082);
+    let (out, directory) = pasted(8082);
     for told in ["\"total\":\"2.25\"", "\"status\":\"booked\"", "\"corrects\":1", "\"total\":\"0.15\""] {
         assert!(out.contains(told), "{told} in {out}");
     }
+    let page = fs::read_to_string(directory.path().join("statement.html")).unwrap();
+    assert!(page.contains("<h1>Statement 1<") && page.contains(">2.25 EUR<"), "{page}");
+    assert!(fs::read(directory.path().join("statement.xlsx")).unwrap().starts_with(b"PK"));
     let proven = out.lines().filter(|line| line.ends_with("  ok")).count();
     assert!(proven > 15 && out.contains("statements add up"), "{out}");
 }

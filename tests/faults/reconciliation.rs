@@ -204,8 +204,12 @@ async fn a_counter_is_raised_but_not_lowered_while_events_of_its_tenant_wait_in_
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) VALUES (0, 9, 9, 'acme', '', 'test')";
     crate::ledger::as_owner(&app.database, waits).await.unwrap();
     tamper(&app, "tg1:*:state:acme", 7).await;
+    let waits = "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload, delivered_in) \
+        SELECT 'acme', 0, gen_random_uuid(), 'release', now(), '', epoch FROM cursors WHERE partition = 0";
+    crate::ledger::as_owner(&app.database, waits).await.unwrap();
     let refused = compared(&app, true).await;
-    assert_eq!((refused.state, refused.quarantined), (Refused, 1));
+    assert_eq!((refused.state, refused.quarantined, refused.parked), (Refused, 1, 1));
+    crate::ledger::as_owner(&app.database, "DELETE FROM parked").await.unwrap();
     assert!(refused.detail.contains("quarantine"), "{}", refused.detail);
     tamper(&app, "tg1:*:state:acme", -10).await;
     let raised = compared(&app, true).await;

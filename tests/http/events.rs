@@ -423,3 +423,52 @@ async fn a_body_that_is_no_event_is_refused_whole() {
     assert_eq!(outcomes(&most), [INVALID; 1_000]);
     app.finish().await;
 }
+
+/// Sends events in each content mode as the CloudEvents SDK for Python writes them, and prints what they came to.
+const SDK: &str = r#"
+import json, os, urllib.request
+from datetime import datetime, timezone
+from cloudevents.core.bindings import http
+from cloudevents.core.v1.event import CloudEvent
+
+def event(id):
+    attributes = {"id": id, "source": "/ocr/worker-3", "type": "tollgate.usage", "datacontenttype": "application/json"}
+    attributes["time"] = datetime.fromtimestamp(int(os.environ["NOW"]), timezone.utc)
+    return CloudEvent(attributes, {"tenant": "acme", "meter": "page", "amount": "2"})
+
+def send(headers, body):
+    headers = {**headers, "authorization": "Bearer " + os.environ["KEY"]}
+    request = urllib.request.Request(os.environ["URL"] + "/v1/events", body, headers)
+    with urllib.request.urlopen(request) as answer:
+        print(*(result["status"] for result in json.load(answer)["results"]))
+
+structured = [http.to_structured_event(event(id)) for id in ("page 7 €", "8", "9")]
+send(structured[0].headers, structured[0].body)
+for binary in [http.to_binary_event(event(id)) for id in ("page 7 €", "8")]:
+    send(binary.headers, binary.body)
+batch = b"[" + b",".join(one.body for one in structured) + b"]"
+send({"content-type": "application/cloudevents-batch+json"}, batch)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_the_sdk_for_python_are_recorded_once_in_each_mode() {
+    let python = |program: &str| {
+        let mut python = std::process::Command::new("python3");
+        python.args(["-c", program]);
+        python
+    };
+    let imports = python("import cloudevents.core.bindings.http").output();
+    if !imports.is_ok_and(|imported| imported.status.success()) {
+        eprintln!("the CloudEvents SDK for Python is not installed: it was not tried");
+        return;
+    }
+    let app = with_policy().await;
+    let mut sender = python(SDK);
+    let now = app.app().operations.now_ms() / 1000;
+    sender.env("URL", app.url()).env("KEY", app.key()).env("NOW", now.to_string());
+    let sent = tokio::task::spawn_blocking(move || sender.output().unwrap()).await.unwrap();
+    let came_to = String::from_utf8_lossy(&sent.stdout);
+    assert_eq!(came_to, "accepted\nduplicate\naccepted\nduplicate duplicate accepted\n", "{sent:?}");
+    assert_eq!(app.quota().await.text("/limits/0/consumed"), "6");
+    app.finish().await;
+}

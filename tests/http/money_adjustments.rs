@@ -3,10 +3,11 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::statements::{amounts, draft};
+use super::statements::{DRAFT, amounts, draft};
 use crate::jobs::statements::{ISSUED, faults, in_march, per_page, run, statement};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
+use crate::support::process::tollgate;
 
 const ADJUSTMENTS: &str = "/v1/adjustments";
 const MONEY: &str = "SELECT meter, credit, debit, amount::float8 AS a, class, to_char(happened_at AT TIME ZONE 'UTC', 'MM-DD') AS at \
@@ -51,12 +52,22 @@ async fn money_is_owed_back_at_once_and_is_a_line_of_the_open_periods_statement_
     run(&app).await;
     assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 12.65"]);
     let first = statement(&app, 1).await;
-    let line = json!({ "kind": "adjustment", "id": posted["id"], "reason": "goodwill", "amount": "-2.50" });
+    let line = json!({
+        "kind": "adjustment", "id": posted["id"], "reason": "goodwill", "amount": "-2.50",
+        "happened_at": "2026-03-09T10:00:00Z",
+    });
     assert_eq!(first["lines"][1], line);
     let shown = app.get(&format!("{ADJUSTMENTS}/{}", posted["id"].as_str().unwrap())).await.expect(200).body;
     assert_eq!(shown["statement"], 1);
     let listed = app.get("/v1/reports/adjustments?effect=money&meter=page").await.expect(200).body;
     assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{listed}");
+    let mut command = tollgate(&["report", "adjustments", "--output", "csv"]);
+    command.args(["--url", app.url()]).env("TOLLGATE_ADMIN_KEY", app.key());
+    let read = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let table = String::from_utf8(read.stdout).unwrap();
+    for row in [",acme,,money,-2.5,EUR,", ",acme,page,money,4,EUR,"] {
+        assert!(table.contains(row), "{row} in {table} {:?}", read.stderr);
+    }
     let revenue = app.get("/v1/reports/revenue?group_by=meter").await.expect(200).body;
     let of_meter = |row: &Value| {
         format!("{} {}", row["meter"].as_str().unwrap_or("-"), row["revenue"].as_str().unwrap())
@@ -69,6 +80,70 @@ async fn money_is_owed_back_at_once_and_is_a_line_of_the_open_periods_statement_
     run(&app).await;
     assert_eq!(amounts(&statement(&app, 2).await), ["0.00", "0.00"], "no statement has it twice");
     assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_adjusted_of_a_closed_period_says_when_it_happened_and_is_a_correction() {
+    let app = in_march(json!([])).await;
+    let first = app.post_keyed(ADJUSTMENTS, "setup", credit("3")).await.expect(201).text("/id").to_owned();
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    let late = credit("-1").with("corrects", first.as_str());
+    let late = app.post_keyed(ADJUSTMENTS, "march", late).await.expect(201).text("/id").to_owned();
+    let soon = credit("4").with("happened_at", "2026-04-02T10:00:00Z").with("reason", "setup");
+    app.post_keyed(ADJUSTMENTS, "april", soon).await.expect(201);
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    let april = statement(&app, 2).await;
+    let line = json!({
+        "kind": "adjustment", "id": late, "reason": "goodwill", "amount": "-1.00",
+        "happened_at": "2026-03-09T10:00:00Z", "corrects_operation": first,
+    });
+    assert_eq!(april["lines"][0], line);
+    let (march, april, may) = ("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z", "2026-05-01T00:00:00Z");
+    let file = async |format: &str| {
+        let answer = app.get(&format!("/v1/tenants/acme/statements/2?format={format}")).await.expect(200);
+        answer.body.as_str().unwrap().to_owned()
+    };
+    let focus = file("focus").await;
+    let rows: Vec<_> = focus.lines().collect();
+    let of_march =
+        format!("acme,EUR,{april},{may},{march},{april},Adjustment,Correction,Adjustment: goodwill,");
+    let of_april = format!("acme,EUR,{april},{may},{april},{may},Adjustment,,Adjustment: setup,");
+    assert!(rows[1].starts_with(&of_march) && rows[2].starts_with(&of_april), "{focus}");
+    let table = file("csv").await;
+    assert!(table.contains(&format!(",goodwill,2026-03-09T10:00:00Z,{first}")), "{table}");
+    let page = file("html").await;
+    assert!(
+        page.contains("happened: 2026-03-09T10:00:00Z") && page.contains(&format!("corrects: {first}")),
+        "{page}"
+    );
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draft_is_of_one_currency_and_names_what_the_others_come_to() {
+    let app = in_march(json!([per_page("1")])).await;
+    app.use_pages("a", 10).await.expect(201);
+    let in_dollars = credit("4").with("currency", "USD");
+    let posted = app.post_keyed(ADJUSTMENTS, "dollars", in_dollars).await.expect(201);
+    let own = draft(&app).await;
+    assert_eq!((&own["currency"], amounts(&own)), (&json!("EUR"), vec!["10.00"]));
+    assert_eq!(own["other_totals"], json!([{ "currency": "USD", "total": "4.00" }]));
+    let page = app.get(&format!("{DRAFT}?format=html")).await.expect(200);
+    assert!(page.body.as_str().unwrap().contains("In another currency: 4.00 USD."), "{page:?}");
+    let dollars = app.get(&format!("{DRAFT}?currency=USD")).await.expect(200).body;
+    assert_eq!((&dollars["lines"][0]["id"], &dollars["total"]), (&posted.body["id"], &json!("4.00")));
+    assert_eq!(dollars["other_totals"], json!([{ "currency": "EUR", "total": "10.00" }]));
+    let yen = app.get(&format!("{DRAFT}?currency=JPY")).await.expect(200).body;
+    assert_eq!((&yen["currency"], &yen["lines"], &yen["total"]), (&json!("JPY"), &json!([]), &json!("0")));
+    let wrong = app.get(&format!("{DRAFT}?currency=euro")).await;
+    wrong.is_problem(400, "invalid_request");
+    assert_eq!(wrong.pointers(), ["/currency"]);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    let closing = app.get(&format!("{DRAFT}?period=closing&currency=USD")).await.expect(200).body;
+    assert_eq!((&closing["lines"], &closing["total"]), (&dollars["lines"], &dollars["total"]));
     app.finish().await;
 }
 

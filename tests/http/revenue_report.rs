@@ -42,11 +42,21 @@ async fn after_two_months() -> TestApp {
     }
     app.move_clock("2026-04-10T00:00:00Z").await;
     bill(&app).await;
+    assert_eq!(of_march(&app).await, MARCH);
     app.use_pages("april", "50").await.expect(201);
     send(&app, &event("late", 10, Some("2026-03-20T00:00:00Z"))).await;
     app.move_clock("2026-05-10T00:00:00Z").await;
     bill(&app).await;
+    assert_eq!(of_march(&app).await, MARCH, "a billed month says the same for ever");
     app
+}
+
+/// What the report says of March and before once it is billed.
+const MARCH: [&str; 2] = ["2026-03-01 EUR 4.00 0.00 4.00 1", "2026-03-01 JPY 140 0 140 1"];
+
+async fn of_march(app: &TestApp) -> Vec<String> {
+    let path = format!("{REVENUE}?to=2026-03-31T00:00:00Z&group_by=period");
+    figures(&app.get(&path).await.expect(200).body)
 }
 
 /// Of each row the groups that it has, its currency and amounts.
@@ -67,9 +77,9 @@ async fn revenue_is_what_statements_and_notes_add_up_to_by_period_tenant_plan_an
         (
             "?group_by=period",
             vec![
-                "2026-04-01 EUR 5.00 0.00 5.00 1",
+                "2026-04-01 EUR 5.00 1.00 6.00 2",
                 "2026-04-01 JPY 0 0 0 1",
-                "2026-03-01 EUR 4.00 1.00 5.00 2",
+                "2026-03-01 EUR 4.00 0.00 4.00 1",
                 "2026-03-01 JPY 140 0 140 1",
             ],
         ),
@@ -79,7 +89,8 @@ async fn revenue_is_what_statements_and_notes_add_up_to_by_period_tenant_plan_an
         ),
         ("?group_by=tenant,plan", vec!["acme plan EUR 9.00 1.00 10.00 3", "asia yen JPY 140 0 140 2"]),
         ("?tenant=acme&group_by=tenant", vec!["acme EUR 9.00 1.00 10.00 3"]),
-        ("?from=2026-04-01T00:00:00Z", vec!["EUR 5.00 0.00 5.00 1"]),
+        ("?from=2026-04-01T00:00:00Z", vec!["EUR 5.00 1.00 6.00 2"]),
+        ("?to=2026-04-01T00:00:00Z&tenant=acme", vec!["EUR 4.00 0.00 4.00 1"]),
         ("?to=2026-03-01T00:00:00Z", vec!["JPY 140 0 140 1"]),
     ] {
         let answer = app.get(&format!("{REVENUE}{query}")).await.expect(200).body;
@@ -107,7 +118,7 @@ async fn revenue_is_read_in_pages_and_as_a_file_and_by_its_own_tenant_only() {
     let file = app.get(&format!("{grouped}&format=csv")).await.expect(200);
     let lines: Vec<_> = file.body.as_str().unwrap().lines().collect();
     assert!(lines[0].starts_with("period,tenant,plan,meter,currency,billed,corrected,revenue,documents"));
-    assert!(lines[4].starts_with("2026-03-01,acme,plan,page,EUR,3.00,1.00,4.00,2"), "{}", lines[4]);
+    assert!(lines[4].starts_with("2026-03-01,acme,plan,page,EUR,3.00,0.00,3.00,1"), "{}", lines[4]);
     let bound = app.make_key("finance", Some("asia")).await;
     assert_eq!(figures(&bound.get(REVENUE).await.expect(200).body), ["JPY 140 0 140 2"]);
     bound.get(&format!("{REVENUE}?tenant=acme")).await.is_problem(403, "forbidden");

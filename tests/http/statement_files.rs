@@ -4,9 +4,10 @@ use std::io::Cursor;
 
 use calamine::{Data, DataType, Reader, Xlsx};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::statements::{DRAFT, draft, price, priced};
+use crate::jobs::statements::{in_march, run, statement};
 use crate::support::app::*;
 use crate::support::services::directory;
 
@@ -66,22 +67,22 @@ async fn a_draft_is_also_shaped_as_focus() {
     assert_eq!(table.header("content-disposition"), "attachment; filename=\"acme-draft-focus.csv\"");
     let lines: Vec<&str> = table.body.as_str().unwrap().split("\r\n").collect();
     let (version, event) = (&statement["policy_version"], statement["as_of_event"].as_str().unwrap());
-    let as_of = lines[1].rsplit(',').nth(3).unwrap();
+    let as_of = lines[1].rsplit(',').nth(4).unwrap();
     let (start, end) = ("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z");
     let expected = [
         "BillingAccountId,BillingCurrency,BillingPeriodStart,BillingPeriodEnd,ChargePeriodStart,ChargePeriodEnd,\
          ChargeCategory,ChargeClass,ChargeDescription,ChargeFrequency,BilledCost,EffectiveCost,ContractedCost,\
          ContractedUnitPrice,PricingCategory,PricingQuantity,PricingUnit,ConsumedQuantity,ConsumedUnit,SkuId,SkuMeter,\
          SkuPriceId,x_PriceModel,x_UnitPrice,x_StatementStatus,x_PlanId,x_PolicyVersion,x_AsOf,x_AsOfEvent,\
-         x_StatementNumber,x_CorrectsStatement"
+         x_StatementNumber,x_CorrectsStatement,InvoiceId"
             .to_owned(),
         format!(
             "acme,EUR,{start},{end},{start},{end},Purchase,,Flat price of page (base),Recurring,19.90,19.90,19.90,19.9,\
-             Standard,1,period,,,page/base,page,page/base/2026-01-01,flat,19.9,draft,plan,{version},{as_of},{event},,"
+             Standard,1,period,,,page/base,page,page/base/2026-01-01,flat,19.9,draft,plan,{version},{as_of},{event},,,"
         ),
         format!(
             "acme,EUR,{start},{end},{start},{end},Usage,,Use of page (pages),Usage-Based,27.50,27.50,27.50,,Standard,\
-             1500,page,2000,page,page/pages,page,page/pages/2026-01-01,graduated,,draft,plan,{version},{as_of},{event},,"
+             1500,page,2000,page,page/pages,page,page/pages/2026-01-01,graduated,,draft,plan,{version},{as_of},{event},,,"
         ),
         String::new(),
     ];
@@ -137,6 +138,37 @@ fn print(page: &str) {
 
 fn is_installed(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok_and(|said| said.status.success())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_names_the_heads_of_the_books_in_each_file_that_people_keep() {
+    let app = in_march(json!([price(json!({ "model": "flat", "flat": "10" }))])).await;
+    app.use_pages("a", 7).await.expect(201);
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    let chains = "SELECT chain, number, encode(hash, 'hex') AS hash FROM batches ORDER BY chain, number";
+    let batches = crate::ledger::rows(&app.database, chains).await;
+    // The first statement's entries are a batch of the second chain.
+    let books = statement(&app, 2).await["books"].clone();
+    let words = |head: &Value| {
+        [&head["chain"], &head["number"], &head["hash"]].map(|part| part.to_string().replace('"', ""))
+    };
+    let heads: Vec<_> = books.as_array().unwrap().iter().map(words).collect();
+    assert!(
+        heads.len() == 2 && heads.iter().all(|head| batches.contains(&head.join(" "))),
+        "{books} {batches:?}"
+    );
+    let path = "/v1/tenants/acme/statements/2?format=";
+    let page = app.get(&format!("{path}html")).await.expect(200).body.to_string();
+    let table = app.get(&format!("{path}csv")).await.expect(200).body.to_string();
+    let file = app.request(Method::GET, &format!("{path}xlsx")).send().await.unwrap().bytes().await.unwrap();
+    let fields = rows(&file, "Statement");
+    for [chain, number, hash] in heads {
+        let named = format!("chain {chain}, batch {number}: {hash}");
+        assert!(page.contains(&format!("Books up to {named}.")) && table.contains(&named), "{page} {table}");
+        assert!(fields.iter().any(|row| row[1] == Data::String(named.clone())), "{named} in {fields:?}");
+    }
+    app.finish().await;
 }
 
 #[tokio::test]

@@ -258,6 +258,26 @@ async fn a_bill_may_name_reservations_and_is_for_what_they_consumed_in_all() {
     app.finish().await;
 }
 
+#[tokio::test]
+async fn a_use_that_goes_on_behind_the_span_is_whole_and_in_the_span_in_which_it_ended() {
+    let app = an_app().at("2026-03-10T23:59:40Z").without_jobs().start().await;
+    app.without_limits().await;
+    let (first, last) = (app.hold(10).await, app.hold(10).await);
+    app.consume(&first, "12").await.expect(200);
+    app.resolve(&last, "consume", json!({ "amount": "4", "final": false })).await.expect(200);
+    app.move_clock("2026-03-11T00:00:10Z").await;
+    app.consume(&last, "7").await.expect(200);
+    app.drained().await;
+    let how = "supplier=s&reference_column=job&amount_column=pages";
+    let of_next_day = SPAN.replace("-11T", "-12T").replace("-10T", "-11T");
+    for (span, used, amount) in [(SPAN, &first, 12), (of_next_day.as_str(), &last, 7)] {
+        let compared =
+            compare(&app, &format!("{span}&{how}"), used, format!("job,pages\n{used},{amount}\n")).await;
+        assert_eq!(counts(&compared), [1, 0, 0, 0], "{compared:?}");
+    }
+    app.finish().await;
+}
+
 #[rstest]
 #[case::no_rows("", &["/rows/1"])]
 #[case::another_title("job,sheets\na,1\n", &["/amount_column"])]

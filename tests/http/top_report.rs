@@ -70,11 +70,18 @@ async fn the_ranking_goes_on_from_page_to_page_and_is_a_file() {
         cursor = format!("&cursor={}", page["next_cursor"].as_str().unwrap_or_default());
     }
     assert_eq!(Value::Array(rows), whole["data"]);
+    let first = app.get(&format!("{TOP}&by=subject&limit=2")).await.expect(200).body;
+    let overtakes = pages(20).of("other").with("subjects", json!({ "user": "ben" }));
+    app.post_keyed(USAGE, "6", overtakes).await.expect(201);
+    app.drained().await;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let rest = ranked(&app, &format!("&by=subject&limit=2&cursor={cursor}"), &["/subject/id"]).await;
+    assert_eq!(rest, [""; 0], "who has overtaken the others pushes none of them onto the next page");
     let file = app.get(&format!("{TOP}&by=subject&format=csv")).await.expect(200);
     assert_eq!(file.header("content-disposition"), "attachment; filename=\"top.csv\"");
     let lines: Vec<_> = file.body.as_str().unwrap().lines().collect();
     assert_eq!(lines[0], "rank,tenant,plan,operation,subject_kind,subject,meter,consumed,count,as_of");
-    assert!(lines[1].starts_with("1,acme,,,user,cleo,page,6,3,"), "{lines:?}");
+    assert!(lines[2].starts_with("2,acme,,,user,cleo,page,6,3,"), "{lines:?}");
     assert_eq!(lines.len(), 4);
     app.finish().await;
 }

@@ -164,12 +164,34 @@ async fn a_plan_of_the_next_period_holds_from_its_begin_on_in_what_is_opened_ahe
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_approval_without_a_date_raises_at_once_and_takes_nothing_before_the_next_period() {
+    let app = with_plans().await;
+    app.use_pages("march", "20").await.expect(201);
+    let id = asked(&app, "small").await;
+    let approved = app.post(&format!("{ADMIN}/{id}/approve"), json!({})).await.expect(200).body;
+    assert_eq!(approved["applied_at"], "2026-03-10T12:00:00Z", "{approved}");
+    assert_eq!(
+        (plan(&app).await.as_str(), pages_left(&app).await),
+        ("small", ["50", "20", "30"].map(str::to_owned))
+    );
+    let id = asked(&app, "max").await;
+    app.post(&format!("{ADMIN}/{id}/approve"), json!({})).await.expect(200);
+    assert_eq!(pages_left(&app).await, ["200", "20", "180"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_approval_that_broke_off_is_carried_out_by_the_job() {
     let app = with_plans().await;
     app.use_pages("some", "20").await.expect(201);
     let id = asked(&app, "pro").await.parse().unwrap();
     let now_ms = app.clock.now_ms();
-    let deciding = tollgate::ledger::Deciding { effective_at_ms: Some(now_ms), now_ms, actor: "me".into() };
+    let deciding = tollgate::ledger::Deciding {
+        effective_at_ms: Some(now_ms),
+        raises_only: false,
+        now_ms,
+        actor: "me".into(),
+    };
     app.app().ledger.decide_upgrade(id, deciding).await.unwrap().unwrap();
     assert_eq!(plan(&app).await, "plan");
     assert_eq!((follow(&app).await, follow(&app).await, plan(&app).await.as_str()), (1, 0, "pro"));

@@ -53,3 +53,26 @@ async fn usage_has_no_ttl() {
     assert_eq!(answer.pointers(), ["/ttl_seconds"]);
     app.finish().await;
 }
+
+#[tokio::test]
+async fn totals_of_today_and_of_this_month_are_cut_in_the_tenants_zone() {
+    let app = an_app().at("2026-03-10T22:30:00Z").without_jobs().start().await;
+    app.without_limits().await;
+    let in_berlin = json!({ "plan": "plan", "time_zone": "Europe/Berlin", "anchor_day": 15 });
+    app.define("tenants/acme", in_berlin).await;
+    let total = async |span: &str| {
+        app.drained().await;
+        let rows = app.get(&format!("/v1/tenants/acme/usage?span={span}")).await.expect(200).body;
+        rows["data"].as_array().unwrap().first().map(|row| row["consumed"].as_str().unwrap().to_owned())
+    };
+    app.use_pages("on the tenth", 3).await.expect(201);
+    assert_eq!(total("today").await.as_deref(), Some("3"));
+    app.move_clock("2026-03-10T23:30:00Z").await;
+    assert_eq!((total("today").await, total("month").await.as_deref()), (None, Some("3")));
+    app.use_pages("on the eleventh", 4).await.expect(201);
+    assert_eq!((total("today").await.as_deref(), total("month").await.as_deref()), (Some("4"), Some("7")));
+    let both = app.get("/v1/tenants/acme/usage?span=today&from=2026-03-01T00:00:00Z").await;
+    both.is_problem(400, "invalid_request");
+    assert_eq!(both.pointers(), ["/span"]);
+    app.finish().await;
+}

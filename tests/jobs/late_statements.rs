@@ -86,6 +86,9 @@ async fn an_idle_period_of_an_archived_tenant_has_a_statement_and_a_note_once_us
     let issued = run(&app).await;
     assert_eq!((issued.statements, issued.notes), (1, 1));
     assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 0", "2 1 2026-03 4"]);
+    let focus = app.get("/v1/tenants/acme/statements/1?format=focus").await.expect(200).body;
+    let periods = "2026-04-01T00:00:00Z,2026-05-01T00:00:00Z,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z";
+    assert!(focus.as_str().unwrap().contains(&format!("acme,EUR,{periods},")), "in April's bill: {focus}");
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }

@@ -168,7 +168,7 @@ async fn a_grant_that_begins_later_is_billed_when_it_is_sold_and_given_back_whol
     assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 17", "2 1 2026-03 -10"]);
     assert_eq!(rows(&app.database, BURNS).await, ["03 0 0 0", "04 1 2.33 4.67"]);
     let by_period =
-        ["2026-04-01 EUR 0.00 0.00 2.33 -7.00 4.67", "2026-03-01 EUR 17.00 -10.00 0.00 7.00 0.00"];
+        ["2026-04-01 EUR 0.00 -10.00 2.33 -17.00 4.67", "2026-03-01 EUR 17.00 0.00 0.00 17.00 0.00"];
     assert_eq!(revenue(&app, "?group_by=period").await, by_period);
     assert_eq!(revenue(&app, "?group_by=meter").await, ["page EUR 17.00 -10.00 2.33 0.00 4.67"]);
     assert_eq!(faults(&app).await, [""; 0]);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate::ledger::{Issued, Manner, VerifyOptions, verify};
 
 use crate::http::events::{event, send};
-use crate::http::statements::{amounts, draft, price};
+use crate::http::statements::{DRAFT, amounts, draft, price};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
@@ -125,8 +125,12 @@ async fn discounts_a_commitment_and_taxes_are_on_the_statement_and_a_tax_is_no_r
     let note = statement(&app, 3).await;
     assert_eq!((amounts(&note), &note["total"]), (vec!["20.00", "-2.00", "-11.00", "1.75"], &json!("8.75")));
     let revenue = app.get("/v1/reports/revenue?group_by=period").await.expect(200).body;
-    let march = &revenue["data"].as_array().unwrap()[1];
-    assert_eq!((&march["billed"], &march["revenue"]), (&json!("20.00"), &json!("27.00")), "{revenue}");
+    let of = |row: usize| {
+        let row = &revenue["data"].as_array().unwrap()[row];
+        ["period", "billed", "corrected", "revenue"].map(|field| row[field].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of(1), ["2026-03-01", "20.00", "0.00", "20.00"], "{revenue}");
+    assert_eq!(of(0)[2..], ["7.00", "27.00"], "April's bill has the note: {revenue}");
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }
@@ -218,8 +222,15 @@ async fn a_period_is_billed_by_the_plan_and_prices_that_held_when_it_ended() {
     app.move_clock("2026-04-01T00:10:00Z").await;
     app.drained().await;
     app.define("tenants/acme", json!({ "plan": "dear" })).await;
+    let closing = format!("{DRAFT}?period=closing");
+    let to_come = app.get(&closing).await.expect(200).body;
+    assert_eq!((&to_come["status"], &to_come["plan"]), (&json!("draft"), &json!("plan")));
     app.move_clock("2026-04-01T12:00:00Z").await;
     run(&app).await;
+    for field in ["period", "currency", "lines", "total"] {
+        assert_eq!(to_come[field], statement(&app, 1).await[field], "{field}");
+    }
+    app.get(&closing).await.is_problem(404, "not_found");
     assert_eq!(
         (&statement(&app, 1).await["total"], &statement(&app, 1).await["plan"]),
         (&json!("3.00"), &json!("plan"))
@@ -320,6 +331,10 @@ async fn an_issued_statement_is_read_in_every_format_and_by_its_tenant_only() {
     let instants = "2026-04-01T00:00:00Z,2026-05-01T00:00:00Z,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z";
     let row = table.body.as_str().unwrap().lines().nth(1).unwrap().to_owned();
     assert!(row.starts_with(&format!("acme,EUR,{instants},Usage,Correction,")), "{row}");
+    assert!(row.ends_with(",3,1,3"), "its number, that of its statement, its number as an invoice: {row}");
+    let table = own.get("/v1/tenants/acme/statements/3?format=csv").await.expect(200);
+    let row = table.body.as_str().unwrap().lines().nth(1).unwrap().to_owned();
+    assert!(row.contains(",2026-04-01T00:00:00Z,2026-05-01T00:00:00Z,,"), "{row}");
     own.get("/v1/tenants/acme/statements/4").await.is_problem(404, "not_found");
     for wrong in ["0", "01", "-1", "x", "99999999999999999999"] {
         own.get(&format!("/v1/tenants/acme/statements/{wrong}")).await.is_problem(404, "not_found");

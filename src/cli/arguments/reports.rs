@@ -14,44 +14,113 @@ pub enum ReportCommand {
     Usage(UsageReport),
     /// Corrections that finance has posted, newest first.
     Adjustments(AdjustmentsReport),
+    /// Entries of the books, of each tenant the newest first.
+    Entries(PlainReport),
     /// What statements and credit notes say is owed, by currency (--group-by period,tenant,plan,meter).
-    Revenue(NamedReport),
+    Revenue(RevenueReport),
     /// What stood in the accounts at an instant (--at), of units and of money.
-    Balances(NamedReport),
+    Balances(BalancesReport),
     /// What became of closed periods, the last to end first.
-    Rollover(NamedReport),
+    Rollover(PlainReport),
     /// Who used most of a meter (--by tenant, subject, operation or plan).
-    Top(NamedReport),
+    Top(TopReport),
     /// Holds that expired, the last first.
-    Leaked(NamedReport),
+    Leaked(PlainReport),
     /// Comparisons of the gate with the books, newest first.
-    Reconciliation(NamedReport),
+    Reconciliation(ReconciliationReport),
 }
 
-/// Options of the reports that are shown as the service writes them, all rows.
+/// From when until when.
 #[derive(Debug, Args)]
-pub struct NamedReport {
+pub struct Span {
     /// From this instant (RFC 3339), inclusive.
     #[arg(long, value_parser = instant)]
     pub from: Option<Timestamp>,
     /// To this instant (RFC 3339), exclusive.
     #[arg(long, value_parser = instant)]
     pub to: Option<Timestamp>,
+}
+
+/// Options of the reports on entries, rollover and leaked holds.
+#[derive(Debug, Args)]
+pub struct PlainReport {
+    /// Which time.
+    #[command(flatten)]
+    pub span: Span,
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
     /// Only this meter.
     #[arg(long)]
     pub meter: Option<MeterId>,
-    /// As of this instant (RFC 3339); only of `balances`, absent: now.
-    #[arg(long, value_parser = instant)]
-    pub at: Option<Timestamp>,
-    /// Who is ranked; only of `top`.
-    #[arg(long, value_name = "WHO")]
-    pub by: Option<String>,
-    /// What rows are split by; only of `revenue`.
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// Options of `report revenue`.
+#[derive(Debug, Args)]
+pub struct RevenueReport {
+    /// Which periods, by their start.
+    #[command(flatten)]
+    pub span: Span,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// What rows are split by: `period`, `tenant`, `plan`, `meter`.
     #[arg(long, value_name = "GROUPS")]
     pub group_by: Option<String>,
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// Options of `report balances`.
+#[derive(Debug, Args)]
+pub struct BalancesReport {
+    /// As of this instant (RFC 3339); absent: now.
+    #[arg(long, value_parser = instant)]
+    pub at: Option<Timestamp>,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// Only this meter; `money:EUR` for money in this currency.
+    #[arg(long)]
+    pub meter: Option<MeterId>,
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// Options of `report top`.
+#[derive(Debug, Args)]
+pub struct TopReport {
+    /// The meter: amounts of different meters cannot be compared.
+    #[arg(long)]
+    pub meter: MeterId,
+    /// Who is ranked; absent: tenants.
+    #[arg(long, value_name = "WHO")]
+    pub by: Option<String>,
+    /// Which time.
+    #[command(flatten)]
+    pub span: Span,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// Options of `report reconciliation`.
+#[derive(Debug, Args)]
+pub struct ReconciliationReport {
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// `clean`, `drift`, `repaired` or `refused`.
+    #[arg(long)]
+    pub state: Option<String>,
     /// Which service.
     #[command(flatten)]
     pub connect: Connect,
@@ -80,6 +149,9 @@ pub struct AdjustmentsReport {
 /// Options of `report usage`.
 #[derive(Debug, Args)]
 pub struct UsageReport {
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
     /// From this instant (RFC 3339), inclusive; absent: the start of the month.
     #[arg(long, value_parser = instant)]
     pub from: Option<Timestamp>,

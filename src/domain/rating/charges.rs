@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{Line, RatingError, too_large};
 use crate::domain::adjustment::AdjustmentId;
@@ -42,6 +43,12 @@ pub struct MoneyAdjustment {
     pub reason: String,
     /// How much, below zero where it is owed back.
     pub amount: Money,
+    /// When it happened (unix ms). Left out by documents of versions that did not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub happened_at_ms: Option<i64>,
+    /// The operation that it corrects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<Uuid>,
 }
 
 /// What was charged in one currency beside use.
@@ -72,8 +79,8 @@ impl Charges {
 
     pub(super) fn lines(&self) -> Result<Vec<Line>, RatingError> {
         let adjusted = self.adjustments.iter().map(|adjustment| {
-            let MoneyAdjustment { id, meter, reason, amount } = adjustment.clone();
-            Ok(Line::Adjustment { id, meter, reason, amount })
+            let MoneyAdjustment { id, meter, reason, amount, happened_at_ms, corrects } = adjustment.clone();
+            Ok(Line::Adjustment { id, meter, reason, amount, happened_at_ms, corrects })
         });
         self.grants.iter().map(SoldGrant::line).chain(adjusted).collect()
     }

@@ -37,6 +37,17 @@ pub enum Content {
     },
 }
 
+/// The last batch of a chain of the books, as a document names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BookHead {
+    /// The number of the chain: the partition's, and 256 more for what no event of the outbox caused.
+    pub chain: i16,
+    /// The batch's number in the chain, from 1.
+    pub number: u64,
+    /// Its hash, which covers every batch before it, as hexadecimal digits.
+    pub hash: String,
+}
+
 /// A statement or a credit note. Once issued it never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
@@ -75,6 +86,9 @@ pub struct Document {
     pub total: Money,
     /// From when on it holds (unix ms): the end of a period and its grace, whenever it was written.
     pub issued_at_ms: i64,
+    /// The heads of the books as it was written. Left out by documents of versions that did not name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub books: Vec<BookHead>,
 }
 
 impl Document {

@@ -62,6 +62,7 @@ fn statement(consumed: &str) -> Document {
         total: priced.bill.total(),
         content: Content::Statement { lines: priced.bill.lines().to_vec() },
         issued_at_ms: 1_775_005_200_000,
+        books: Vec::new(),
     }
 }
 
@@ -278,7 +279,8 @@ fn charges() -> Charges {
         &crate::domain::ids::IdempotencyKey::parse("k").unwrap(),
     );
     let amount = Currency::parse("EUR").unwrap().money(-500);
-    let credit = MoneyAdjustment { id, meter: None, reason: "goodwill".to_owned(), amount };
+    let reason = "goodwill".to_owned();
+    let credit = MoneyAdjustment { id, meter: None, reason, amount, happened_at_ms: None, corrects: None };
     Charges { grants: vec![sold("3", 1_000)], adjustments: vec![credit] }
 }
 
@@ -338,6 +340,24 @@ fn a_note_gives_back_what_was_not_burnt_of_a_voided_grant_with_its_tax() {
     assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), second);
     let later = Document { number: 3, ..note_of(&first, &second) };
     assert!(later.grants().is_empty(), "nothing is given back twice");
+}
+
+#[test]
+fn a_document_from_before_adjustments_had_dates_reads_back_to_its_own_text_and_recomputes() {
+    let Priced { bill, terms, charges, .. } =
+        charged(json!({ "id": "acme" }), &[("EUR", charges())]).remove(0);
+    let content = Content::Statement { lines: bill.lines().to_vec() };
+    let first =
+        Document { terms, charges, content, prices: Vec::new(), total: bill.total(), ..statement("0") };
+    let text = serde_json::to_string(&first).unwrap();
+    assert!(
+        text.contains("goodwill") && !text.contains("happened_at") && !text.contains("corrects"),
+        "{text}"
+    );
+    assert!(!text.contains("books"), "nor had they heads of the books: {text}");
+    let read: Document = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    assert!(read.recomputes(None, &[]).unwrap());
 }
 
 /// The note to ten more pages, which leaves what was given back before as it is.

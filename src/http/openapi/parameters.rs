@@ -69,6 +69,9 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
             text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into()
         }
         "format" => text().enum_values(Some(["json", "csv", "xlsx"])).into(),
+        "period" => text().enum_values(Some(["open", "closing"])).into(),
+        "currency" => text().pattern(Some("^[A-Z]{3}$")).into(),
+        "span" => text().enum_values(Some(["today", "month"])).into(),
         "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
         "group_by" => {
             let words = "(meter|subject|operation|tenant|plan)";

@@ -183,7 +183,7 @@ pub(in crate::http) struct BalanceRow {
 /// What issued statements and credit notes say is owed, by currency and the groups asked for.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct RevenueRow {
-    /// The day on which the billing period starts, in the tenant's zone, if grouped by period.
+    /// The day on which the billing period starts in whose bill it is, in the tenant's zone, if grouped by period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) period: Option<String>,
     /// Who pays, if grouped by tenant.
@@ -230,6 +230,8 @@ pub(in crate::http) struct ReconciliationRow {
     pub(in crate::http) differences: Vec<DifferenceAnswer>,
     /// Events of the tenant in quarantine then: they may explain a difference.
     pub(in crate::http) quarantined: i64,
+    /// Calls of the tenant that were accepted while the gate was away and waited for it then.
+    pub(in crate::http) parked: i64,
     /// Gaps in the tenant's outbox in that epoch: lost events may explain a difference.
     pub(in crate::http) gaps: i64,
     /// Further facts.
@@ -444,6 +446,7 @@ impl From<Reconciliation> for ReconciliationRow {
             counters: number(judged.counters),
             differences: judged.differences.iter().map(difference).collect(),
             quarantined: number(judged.quarantined),
+            parked: number(judged.parked),
             gaps: number(judged.gaps),
             detail: Some(judged.detail).filter(|detail| !detail.is_empty()),
         }

@@ -1,13 +1,16 @@
 //! The shapes of statements and credit notes: what a period costs, line by line.
 
+use std::fmt;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::quota::PeriodAnswer;
 use crate::domain::instant::rfc3339;
-use crate::domain::money::Currency;
+use crate::domain::money::{Currency, Money};
 use crate::domain::period::Window;
 use crate::domain::rating::{Line, LineKey, NoteLine, TierPart, UsageLine};
+use crate::domain::statement::BookHead;
 use crate::operations::answers::{ListedStatement, StatementDetails, StatementLine};
 
 /// The units of a line that one tier prices.
@@ -83,6 +86,13 @@ pub(in crate::http) struct StatementLineAnswer {
     /// Adjustments: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) reason: Option<String>,
+    /// Adjustments: when it happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) happened_at: Option<String>,
+    /// Adjustments: the id of the operation that is corrected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = Uuid)]
+    pub(in crate::http) corrects_operation: Option<String>,
     /// A credit note's: what was billed for it so far, by the statement and earlier notes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) billed: Option<String>,
@@ -108,6 +118,15 @@ impl From<&ListedStatement> for IssuedNote {
     fn from(note: &ListedStatement) -> Self {
         Self { number: note.number, corrects: note.corrects, total: note.total.to_string() }
     }
+}
+
+/// What a period costs in one currency.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct TotalAnswer {
+    /// The currency.
+    pub(in crate::http) currency: &'static str,
+    /// The sum of its lines.
+    pub(in crate::http) total: String,
 }
 
 /// The answer to `GET /v1/tenants/{t}/statements/draft` and `GET /v1/tenants/{t}/statements/{number}`.
@@ -146,6 +165,9 @@ pub(in crate::http) struct StatementAnswer {
     pub(in crate::http) unpriced: Vec<String>,
     /// The sum of the lines.
     pub(in crate::http) total: String,
+    /// Drafts: what the period costs in each other currency, in which grants were sold or money adjusted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::http) other_totals: Vec<TotalAnswer>,
     /// Drafts: when the books were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) as_of: Option<String>,
@@ -158,6 +180,33 @@ pub(in crate::http) struct StatementAnswer {
     /// Issued: the hash of it and of all the tenant's statements before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) hash: Option<String>,
+    /// Issued: the last batches of the books as it was written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::http) books: Vec<BookHeadAnswer>,
+}
+
+/// The last batch of a chain of the books.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct BookHeadAnswer {
+    /// The number of the chain.
+    pub(in crate::http) chain: i16,
+    /// The batch's number in the chain.
+    pub(in crate::http) number: u64,
+    /// Its hash, which covers every batch before it.
+    pub(in crate::http) hash: String,
+}
+
+impl From<&BookHead> for BookHeadAnswer {
+    fn from(head: &BookHead) -> Self {
+        Self { chain: head.chain, number: head.number, hash: head.hash.clone() }
+    }
+}
+
+/// As people read it.
+impl fmt::Display for BookHeadAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chain {}, batch {}: {}", self.chain, self.number, self.hash)
+    }
 }
 
 /// An issued statement or credit note, as lists show it.
@@ -203,6 +252,10 @@ impl From<ListedStatement> for StatementRow {
 /// The word for a statement, or for a note that corrects one.
 fn document(is_note: bool) -> &'static str {
     if is_note { "credit_note" } else { "statement" }
+}
+
+fn other_total((currency, total): &(Currency, Money)) -> TotalAnswer {
+    TotalAnswer { currency: currency.code(), total: total.to_string() }
 }
 
 fn hex(hash: &[u8; 32]) -> String {
@@ -271,11 +324,13 @@ impl From<&Line> for StatementLineAnswer {
                 amount,
                 ..Self::default()
             },
-            Line::Adjustment { id, meter, reason, .. } => Self {
+            Line::Adjustment { id, meter, reason, happened_at_ms, corrects, .. } => Self {
                 kind: "adjustment",
                 id: Some(id.to_string()),
                 meter: meter.as_ref().map(ToString::to_string),
                 reason: Some(reason.clone()),
+                happened_at: happened_at_ms.map(rfc3339),
+                corrects_operation: corrects.map(|operation| operation.to_string()),
                 amount,
                 ..Self::default()
             },
@@ -352,10 +407,13 @@ impl From<&StatementDetails> for StatementAnswer {
             lines: details.lines.iter().map(line).collect(),
             unpriced: details.unpriced.iter().map(ToString::to_string).collect(),
             total: details.total.map_or_else(|| "0".to_owned(), |total| total.to_string()),
+            other_totals: details.other_totals.iter().map(other_total).collect(),
             as_of: issued.is_none().then(|| at.clone()),
             as_of_event: details.as_of_event.map(|event| event.to_string()),
             issued_at: issued.map(|_| at),
             hash: issued.map(|issued| hex(&issued.hash)),
+            books: issued
+                .map_or_else(Vec::new, |issued| issued.books.iter().map(BookHeadAnswer::from).collect()),
         }
     }
 }

@@ -8,12 +8,13 @@ use crate::domain::amount::Amount;
 use crate::domain::factor::Factor;
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
+use crate::domain::period::{Window, WindowKind};
 use crate::domain::price::PriceModel;
 use crate::domain::rating::{Line, LineKey, NoteLine, UsageLine};
 use crate::http::cell::Cell;
 use crate::operations::answers::{StatementDetails, StatementLine};
 
-pub(super) const COLUMNS: [&str; 31] = [
+pub(super) const COLUMNS: [&str; 32] = [
     "BillingAccountId",
     "BillingCurrency",
     "BillingPeriodStart",
@@ -45,6 +46,7 @@ pub(super) const COLUMNS: [&str; 31] = [
     "x_AsOfEvent",
     "x_StatementNumber",
     "x_CorrectsStatement",
+    "InvoiceId",
 ];
 
 /// A row for each line, in their order; the costs add up to the total.
@@ -52,15 +54,7 @@ pub(super) fn rows(draft: &StatementDetails) -> Vec<Vec<Cell>> {
     let issued = draft.issued.as_ref();
     // A correction is in the bill of a later period than the one that it is for.
     let billed_in = issued.map_or(draft.period, |issued| issued.billed_in);
-    let of_bill = [
-        Cell::text(Some(&draft.tenant)),
-        Cell::text(draft.currency),
-        Cell::text(Some(rfc3339(billed_in.start_ms))),
-        Cell::text(Some(rfc3339(billed_in.end_ms))),
-        // A line is for the whole period: its tiers and minimum belong to no part of it.
-        Cell::text(Some(rfc3339(draft.period.start_ms))),
-        Cell::text(Some(rfc3339(draft.period.end_ms))),
-    ];
+    let of_bill = [Cell::text(Some(&draft.tenant)), Cell::text(draft.currency)];
     let of_books = [
         Cell::text(Some(if issued.is_some() { "issued" } else { "draft" })),
         Cell::text(draft.plan.as_ref()),
@@ -69,13 +63,36 @@ pub(super) fn rows(draft: &StatementDetails) -> Vec<Vec<Cell>> {
         Cell::text(draft.as_of_event),
         Cell::number(issued.map(|issued| issued.number)),
         Cell::number(issued.and_then(|issued| issued.corrects)),
+        Cell::text(issued.map(|issued| issued.number)),
     ];
-    let cells = |line: &StatementLine| match line {
-        StatementLine::Billed(line) => charge(line),
-        StatementLine::Corrected(line) => correction(line),
+    let cells = |line: &StatementLine| {
+        let charged_for = charged_for(draft, line);
+        // What is for a period that was billed before is a correction.
+        let is_late = charged_for.start_ms < billed_in.start_ms;
+        let mut cells: Vec<Cell> = [billed_in, charged_for].into_iter().flat_map(bounds).collect();
+        cells.extend(match line {
+            StatementLine::Billed(line) => charge(line, is_late),
+            StatementLine::Corrected(line) => correction(line),
+        });
+        cells
     };
     let row = |line| of_bill.iter().cloned().chain(cells(line)).chain(of_books.iter().cloned()).collect();
     draft.lines.iter().map(row).collect()
+}
+
+/// The period that a line is for: the whole one of the document, as tiers and minimum belong to no part of it; of what
+/// is adjusted the one in which it happened.
+fn charged_for(draft: &StatementDetails, line: &StatementLine) -> Window {
+    match line {
+        StatementLine::Billed(Line::Adjustment { happened_at_ms: Some(at_ms), .. }) => {
+            draft.calendars.window(WindowKind::Period, *at_ms)
+        }
+        _ => draft.period,
+    }
+}
+
+fn bounds(period: Window) -> [Cell; 2] {
+    [period.start_ms, period.end_ms].map(|at_ms| Cell::text(Some(rfc3339(at_ms))))
 }
 
 /// The cells from `ChargeCategory` to `x_UnitPrice` of a credit note's line.
@@ -106,7 +123,7 @@ fn correction(line: &NoteLine) -> Vec<Cell> {
 }
 
 /// The cells from `ChargeCategory` to `x_UnitPrice`.
-fn charge(line: &Line) -> Vec<Cell> {
+fn charge(line: &Line, is_late: bool) -> Vec<Cell> {
     let (category, frequency) = match line {
         Line::Usage(usage) if usage.model == PriceModel::Flat => ("Purchase", "Recurring"),
         Line::Usage(_) => ("Usage", "Usage-Based"),
@@ -120,7 +137,7 @@ fn charge(line: &Line) -> Vec<Cell> {
     let mut cells = vec![
         Cell::text(Some(category)),
         // Only corrections have a class.
-        Cell::Empty,
+        Cell::text(is_late.then_some("Correction")),
         Cell::text(Some(described(line))),
         Cell::text(Some(frequency)),
         amount.clone(),

@@ -3,7 +3,7 @@
 use crate::http::cell::Cell;
 use crate::http::shapes::{StatementAnswer, StatementLineAnswer, TierAnswer};
 
-pub(super) const COLUMNS: [&str; 34] = [
+pub(super) const COLUMNS: [&str; 40] = [
     "tenant",
     "period_start",
     "period_end",
@@ -38,6 +38,12 @@ pub(super) const COLUMNS: [&str; 34] = [
     "billed",
     "corrected",
     "reason",
+    "happened_at",
+    "corrects_operation",
+    "billed_in_start",
+    "billed_in_end",
+    "unpriced",
+    "books",
 ];
 
 /// The rows, in the order of the lines.
@@ -83,5 +89,16 @@ fn row(draft: &StatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
         Cell::number(line.billed.as_ref()),
         Cell::number(line.corrected.as_ref()),
         Cell::text(line.reason.as_ref()),
+        Cell::text(line.happened_at.as_ref()),
+        Cell::text(line.corrects_operation.as_ref()),
+        Cell::text(draft.billed_in.as_ref().map(|period| &period.start)),
+        Cell::text(draft.billed_in.as_ref().map(|period| &period.end)),
+        Cell::text(Some(draft.unpriced.join("; ")).filter(|unpriced| !unpriced.is_empty())),
+        Cell::text(Some(books(draft).join("; ")).filter(|books| !books.is_empty())),
     ]
+}
+
+/// The last batches of the books, in words.
+pub(super) fn books(draft: &StatementAnswer) -> Vec<String> {
+    draft.books.iter().map(ToString::to_string).collect()
 }

@@ -8,7 +8,7 @@ use super::wording::{corrected, described};
 use crate::domain::price::PriceModel;
 use crate::domain::rating::{Line, UsageLine};
 use crate::http::problem::{Code, Problem};
-use crate::http::shapes::{StatementAnswer, TierAnswer};
+use crate::http::shapes::{StatementAnswer, StatementLineAnswer, TierAnswer};
 use crate::operations::answers::{StatementDetails, StatementLine};
 
 /// Only the page's own style applies.
@@ -71,7 +71,8 @@ pub(super) fn page(draft: &StatementDetails, answer: &StatementAnswer) -> Result
             Line::Grant { quantity, unit, .. } => {
                 (quantity.to_string(), unit.map_or_else(String::new, |unit| unit.to_string()), Vec::new())
             }
-            Line::MinimumCommitment { .. } | Line::Adjustment { .. } => Default::default(),
+            Line::Adjustment { .. } => (String::new(), String::new(), adjusted(written)),
+            Line::MinimumCommitment { .. } => Default::default(),
             Line::Tax { percent, base, .. } => (String::new(), format!("{percent} %"), of(base)),
         };
         PageLine { what: described(line), notes, quantity, price, amount, tiers }
@@ -82,6 +83,12 @@ pub(super) fn page(draft: &StatementDetails, answer: &StatementAnswer) -> Result
 /// What a discount or a tax is of.
 fn of(base: &impl ToString) -> Vec<String> {
     vec![format!("of {}", base.to_string())]
+}
+
+/// When what is adjusted happened, and what it corrects.
+fn adjusted(line: &StatementLineAnswer) -> Vec<String> {
+    let happened = line.happened_at.iter().map(|at| format!("happened: {at}"));
+    happened.chain(line.corrects_operation.iter().map(|id| format!("corrects: {id}"))).collect()
 }
 
 /// The quantity, the price and the notes of a usage line.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, TenantId};
-use crate::domain::period::Window;
+use crate::domain::period::{Calendar, Window};
 use crate::domain::price::{Price, in_force};
 use crate::domain::rating::{Cart, Charges, Discount, Reduction, Terms, Used, bill};
 use crate::http::cell::Cell;
@@ -54,12 +54,14 @@ pub(super) fn a_draft(pages: &str) -> StatementDetails {
         policy_version: Some(7),
         period: Window { start_ms: 1_772_323_200_000, end_ms: 1_775_001_600_000 },
         zone: "UTC".to_owned(),
+        calendars: Calendar::default().into(),
         currency: Some(currency),
         lines: bill.lines().iter().cloned().map(StatementLine::Billed).collect(),
         total: Some(bill.total()),
         unpriced: vec![MeterId::parse("token").unwrap()],
         as_of_ms: 1_773_144_000_000,
         as_of_event: Some("1-9".parse().unwrap()),
+        other_totals: Vec::new(),
         issued: None,
     }
 }

@@ -9,6 +9,7 @@ use crate::http::xlsx::Sheet;
 pub(super) fn sheets(draft: &StatementAnswer) -> [Sheet; 2] {
     // A row for each: a cell has room for 32,767 characters.
     let unpriced = draft.unpriced.iter().map(|meter| ("unpriced", Cell::text(Some(meter))));
+    let books = lines::books(draft).into_iter().map(|head| ("books", Cell::text(Some(head))));
     let fields = [
         ("tenant", Cell::text(Some(&draft.tenant))),
         ("status", Cell::text(Some(draft.status))),
@@ -24,6 +25,8 @@ pub(super) fn sheets(draft: &StatementAnswer) -> [Sheet; 2] {
         ("document", Cell::text(Some(draft.document))),
         ("number", Cell::number(draft.number)),
         ("corrects", Cell::number(draft.corrects)),
+        ("billed_in_start", Cell::text(draft.billed_in.as_ref().map(|period| &period.start))),
+        ("billed_in_end", Cell::text(draft.billed_in.as_ref().map(|period| &period.end))),
         ("issued_at", Cell::text(draft.issued_at.as_ref())),
         ("hash", Cell::text(draft.hash.as_ref())),
     ];
@@ -33,6 +36,7 @@ pub(super) fn sheets(draft: &StatementAnswer) -> [Sheet; 2] {
             header: vec!["field", "value"],
             rows: fields
                 .into_iter()
+                .chain(books)
                 .chain(unpriced)
                 .map(|(name, value)| vec![Cell::text(Some(name)), value])
                 .collect(),

@@ -3,6 +3,7 @@ SELECT
         SELECT count(*) FROM quarantine
         WHERE status = 'open' AND (tenant = $1 OR (tenant IS NULL AND partition = $2))
     ) AS quarantined,
+    (SELECT count(*) FROM parked WHERE tenant = $1 AND state = 'waiting') AS parked,
     (SELECT count(*) FROM gaps WHERE partition = $2 AND found_epoch = $3) AS gaps,
     EXISTS (
         SELECT FROM repeats

@@ -7,4 +7,4 @@ WHERE (tenant, checkpoint_id) IN (
     FOR UPDATE SKIP LOCKED
 )
 RETURNING tenant, checkpoint_id, partition, epoch, sequence, taken_at, judged_at, counters, differences, quarantined,
-    gaps, state, detail
+    parked, gaps, state, detail

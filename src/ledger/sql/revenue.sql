@@ -1,16 +1,24 @@
--- What issued statements and notes say is owed, and what is earned of grants that they have. Groups first, pages
--- after: a page starts after (period, place), the latest period first. A group that is not asked for ($7 to $10) is an
--- empty text, and so is the meter of a line that is about none. Taxes are no revenue. The price of a grant is deferred
--- by the line that bills it; what burns and lapses takes from that in its own period, in the sale's zone and under the
--- sale's plan.
+-- What issued statements and notes say is owed, each in the period in whose bill it is, and what is earned of grants
+-- that they have. Groups first, pages after: a page starts after (period, place), the latest period first. A group that
+-- is not asked for ($7 to $10) is an empty text, and so is the meter of a line that is about none. Taxes are no
+-- revenue. The price of a grant is deferred by the line that bills it; what burns and lapses takes from that in its own
+-- period, in the sale's zone and under the sale's plan. A note's period is cut in the zone of the statement that it was
+-- issued with.
 WITH documents AS MATERIALIZED (
-    SELECT tenant, number, corrects IS NOT NULL AS is_note, currency, document::jsonb AS document
-    FROM statements
-    WHERE ($1::text IS NULL OR tenant = $1)
-        AND ($2::timestamptz IS NULL OR period_start >= $2)
-        AND ($3::timestamptz IS NULL OR period_start < $3)
+    SELECT tenant, number, is_note, currency, document,
+        (billed_in AT TIME ZONE first_value(document ->> 'zone') OVER (
+            PARTITION BY tenant, billed_in ORDER BY period_start DESC
+        ))::date::text AS start
+    FROM (
+        SELECT tenant, number, corrects IS NOT NULL AS is_note, currency, document::jsonb AS document, period_start,
+            coalesce(billed_in, period_start) AS billed_in
+        FROM statements
+        WHERE $1::text IS NULL OR tenant = $1
+    ) s
+    WHERE ($2::timestamptz IS NULL OR billed_in >= $2)
+        AND ($3::timestamptz IS NULL OR billed_in < $3)
 ), moved AS (
-    SELECT d.document ->> 'start' AS start, d.tenant, d.document ->> 'plan' AS plan,
+    SELECT d.start, d.tenant, d.document ->> 'plan' AS plan,
         coalesce(l.line ->> 'meter', l.line -> 'key' ->> 'meter') AS meter, d.currency, d.is_note, l.amount AS owed,
         CASE WHEN l.kind = 'grant' THEN l.amount ELSE 0 END AS deferred, 0 AS breakage, d.number
     FROM documents d

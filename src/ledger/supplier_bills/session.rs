@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Transaction};
 use uuid::Uuid;
 
+use crate::domain::meter::{LATE_SECONDS_MAX, LIFE_SECONDS_MAX};
 use crate::domain::reservation::Record;
 use crate::domain::supplier_bill::finding::{Sum, Unmatchable};
 use crate::domain::supplier_bill::passes::{Found, Order, PassKind};
@@ -33,20 +34,27 @@ const LONG_WORK: &str = "SET statement_timeout = '30min'; SET idle_in_transactio
 /// The columns of items in a temporary table.
 const COLUMNS: &str = "is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line";
 
-/// What each reservation consumed of the meter, by when it last did. What adjusts the books is no use.
-const GATHER: &str = "INSERT INTO items_0 (is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line) \
+/// What each reservation consumed of the meter in all, by when it last did, of those that consumed within the time that
+/// is looked at. None consumes over a longer time than the longest life of a hold and the longest time to be late. What
+/// adjusts the books is no use.
+const GATHER: &str = "WITH moved AS NOT MATERIALIZED ( \
+        SELECT tenant, operation_id, happened_at, CASE WHEN debit = 'consumed' THEN amount ELSE -amount END AS amount \
+        FROM entries \
+        WHERE meter = $1::text AND class IN ('usage', 'correction') \
+            AND 'consumed' IN (credit, debit) AND 'adjusted' NOT IN (credit, debit) AND NOT corrected \
+            AND ($6::text IS NULL OR tenant = $6)) \
+    INSERT INTO items_0 (is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line) \
     SELECT false, CASE WHEN $7::boolean THEN tenant ELSE '' END, CASE WHEN $8::boolean THEN operation_id::text ELSE '' END, \
         amount, floor(extract(epoch FROM at) * 1000)::bigint, tenant, operation_id, \
         at >= timestamptz 'epoch' + $2::bigint * interval '1 millisecond' \
             AND at < timestamptz 'epoch' + $3::bigint * interval '1 millisecond', 0 \
-    FROM (SELECT tenant, operation_id, max(happened_at) AS at, \
-            sum(CASE WHEN debit = 'consumed' THEN amount ELSE -amount END) AS amount \
-        FROM entries \
-        WHERE meter = $1::text AND class IN ('usage', 'correction') \
-            AND 'consumed' IN (credit, debit) AND 'adjusted' NOT IN (credit, debit) AND NOT corrected \
-            AND happened_at >= timestamptz 'epoch' + $4::bigint * interval '1 millisecond' \
-            AND happened_at < timestamptz 'epoch' + $5::bigint * interval '1 millisecond' \
-            AND ($6::text IS NULL OR tenant = $6) \
+    FROM (SELECT tenant, operation_id, max(happened_at) AS at, sum(amount) AS amount \
+        FROM moved \
+        WHERE happened_at >= timestamptz 'epoch' + ($4::bigint - $9::bigint) * interval '1 millisecond' \
+            AND happened_at < timestamptz 'epoch' + ($5::bigint + $9) * interval '1 millisecond' \
+            AND (tenant, operation_id) IN (SELECT tenant, operation_id FROM moved \
+                WHERE happened_at >= timestamptz 'epoch' + $4 * interval '1 millisecond' \
+                    AND happened_at < timestamptz 'epoch' + $5 * interval '1 millisecond') \
         GROUP BY tenant, operation_id) AS used \
     WHERE amount <> 0";
 
@@ -153,7 +161,8 @@ async fn gather(transaction: &Transaction<'_>, terms: &BillTerms) -> Result<(), 
     let has_scopes = terms.columns.tenant.is_some();
     let is_named_by_id = terms.columns.reference.is_some() && terms.reference == UseReference::Reservation;
     let (from_ms, to_ms) = (terms.looked_at_from_ms(), terms.looked_at_to_ms());
-    let parameters: [&(dyn ToSql + Sync); 8] = [
+    let use_lasts_ms = 1_000 * (i64::from(LIFE_SECONDS_MAX) + i64::from(LATE_SECONDS_MAX));
+    let parameters: [&(dyn ToSql + Sync); 9] = [
         &terms.meter.as_str(),
         &terms.from_ms,
         &terms.to_ms,
@@ -162,6 +171,7 @@ async fn gather(transaction: &Transaction<'_>, terms: &BillTerms) -> Result<(), 
         &tenant,
         &has_scopes,
         &is_named_by_id,
+        &use_lasts_ms,
     ];
     transaction.execute(GATHER, &parameters).await?;
     Ok(())

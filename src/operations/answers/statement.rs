@@ -2,9 +2,9 @@
 
 use crate::domain::ids::{MeterId, OutboxId, PlanId, TenantId};
 use crate::domain::money::{Currency, Money};
-use crate::domain::period::Window;
+use crate::domain::period::{Calendars, Window};
 use crate::domain::rating::{Line, NoteLine};
-use crate::domain::statement::DocumentHash;
+use crate::domain::statement::{BookHead, DocumentHash};
 use crate::ledger::ListedStatement;
 
 /// What a period costs: so far, or as it was issued.
@@ -20,6 +20,8 @@ pub struct StatementDetails {
     pub period: Window,
     /// In which zone it is cut.
     pub zone: String,
+    /// The tenant's calendars, which cut its periods.
+    pub calendars: Calendars,
     /// The currency; none where nothing has a price.
     pub currency: Option<Currency>,
     /// The lines, in order.
@@ -32,6 +34,8 @@ pub struct StatementDetails {
     pub as_of_ms: i64,
     /// The last event of the tenant's outbox that is in a draft.
     pub as_of_event: Option<OutboxId>,
+    /// What a draft of the period costs in each other currency.
+    pub other_totals: Vec<(Currency, Money)>,
     /// What it was issued as; none for a draft.
     pub issued: Option<IssuedAs>,
 }
@@ -68,4 +72,6 @@ pub struct IssuedAs {
     pub billed_in: Window,
     /// The notes to earlier statements that were issued with it, in its currency.
     pub notes: Vec<ListedStatement>,
+    /// The heads of the books then.
+    pub books: Vec<BookHead>,
 }

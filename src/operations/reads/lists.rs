@@ -9,7 +9,8 @@ use crate::domain::period::{AnchorDay, Calendar, WindowKind, Zone};
 use crate::domain::reservation::{CounterRef, Record};
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
-    ListedReservation, ParkedState, ReservationCursor, ReservationFilter, TopQuery, UsageCursor, UsageQuery,
+    ListedReservation, ParkedState, ReservationCursor, ReservationFilter, TopCursor, TopQuery, UsageCursor,
+    UsageQuery,
 };
 use crate::operations::answers::{Ranked, Reservation, Rows, UsageFigures};
 use crate::operations::error::{Answer, OperationError};
@@ -21,8 +22,9 @@ impl Reads {
     /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
         let asked_ms = (request.from_ms, request.to_ms);
-        let (zone, (from_ms, to_ms)) =
-            self.zone_and_span(request.tenant.as_ref(), request.zone.clone(), asked_ms).await?;
+        let (zone, (from_ms, to_ms)) = self
+            .zone_and_span(request.tenant.as_ref(), (request.zone.clone(), request.span), asked_ms)
+            .await?;
         let limit = request.page.rows_max();
         let query = UsageQuery {
             tenant: request.tenant,
@@ -44,40 +46,44 @@ impl Reads {
     /// Who used the most of a meter, the largest first.
     pub async fn top_consumers(&self, request: TopRequest) -> Answer<Rows<Ranked>> {
         let asked_ms = (request.from_ms, request.to_ms);
-        let (_, (from_ms, to_ms)) = self.zone_and_span(request.tenant.as_ref(), None, asked_ms).await?;
+        let (_, (from_ms, to_ms)) =
+            self.zone_and_span(request.tenant.as_ref(), (None, None), asked_ms).await?;
         let limit = request.page.rows_max();
-        let after = request.page.after.map(|text| text.parse().map_err(|_| OperationError::bad_cursor()));
+        let after = request.page.after.as_deref().map(top_place).transpose()?;
         let query = TopQuery {
             meter: request.meter,
             tenant: request.tenant,
             by: request.by,
             from_ms,
             to_ms,
-            after: after.transpose()?.unwrap_or_default(),
+            after,
             limit: limit + 1,
         };
         let (ranked, as_of_ms) = self.books.top_usage(&query).await?;
-        Ok(Rows::page(ranked, limit, |row| row.rank.to_string()).read_at(as_of_ms))
+        Ok(Rows::page(ranked, limit, |row| format!("{}:{}", row.place.consumed, row.place.names))
+            .read_at(as_of_ms))
     }
 
-    /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to.
+    /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to. Where no `from` is
+    /// asked for, it is the start of the current window.
     async fn zone_and_span(
         &self,
         tenant: Option<&TenantId>,
-        zone: Option<Zone>,
+        (zone, window): (Option<Zone>, Option<WindowKind>),
         (from_ms, to_ms): (Option<i64>, Option<i64>),
     ) -> Answer<(String, (i64, i64))> {
         let now_ms = self.core.clock.now_ms();
         let (zone, start_ms) = match tenant {
             Some(tenant) => {
                 let entry = self.known(tenant).await?;
-                (entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms)
+                let window = entry.calendars.window(window.unwrap_or(WindowKind::Period), now_ms);
+                (entry.calendars.at(now_ms).zone.name().to_owned(), window.start_ms)
             }
             None => {
                 let zone = zone.unwrap_or_default();
                 let name = zone.name().to_owned();
-                let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
-                (name, month.start_ms)
+                let calendar = Calendar::new(zone, AnchorDay::default());
+                (name, calendar.window(window.unwrap_or(WindowKind::Month), now_ms).start_ms)
             }
         };
         let span_ms = (from_ms.unwrap_or(start_ms), to_ms.unwrap_or(now_ms.saturating_add(1)));
@@ -173,6 +179,12 @@ fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Res
     let new = Reservation::new(listed.place.id, record);
     let found = Reservation { ack: Ack::Ledger, degraded, resolved_at_ms, ..new };
     filter.fits(&found.record).then_some(found)
+}
+
+fn top_place(text: &str) -> Answer<TopCursor> {
+    let (consumed, names) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
+    let consumed = consumed.parse().map_err(|_| OperationError::bad_cursor())?;
+    Ok(TopCursor { consumed, names: names.to_owned() })
 }
 
 fn usage_place(text: &str) -> Answer<UsageCursor> {

@@ -405,7 +405,7 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
             by,
             from_ms: a_few_hours.from_ms,
             to_ms: a_few_hours.to_ms,
-            after: 0,
+            after: None,
             limit: 100,
         };
         plans.of("top_usage", ledger.top_usage(&top)).await;

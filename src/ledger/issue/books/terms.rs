@@ -106,6 +106,7 @@ impl Terms {
             total: priced.bill.total(),
             content: Content::Statement { lines: priced.bill.lines().to_vec() },
             issued_at_ms,
+            books: Vec::new(),
         }
     }
 

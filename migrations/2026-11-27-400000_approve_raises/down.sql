@@ -1,0 +1,1 @@
+ALTER TABLE upgrade_requests DROP COLUMN raises_only;
