@@ -48,11 +48,13 @@ impl BurnPlace {
     }
 }
 
-/// A place of the outbox, and what was consumed of the quota there.
+/// A place of the outbox, and what was consumed of the quota by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The boundary at which it was made.
+    /// The event before which it was made.
     pub place: OutboxId,
+    /// The instant for which it was made (unix ms): cuts at one place are in the order of these.
+    pub at_ms: i64,
     /// What was consumed in the period.
     pub consumed: Decimal,
 }
@@ -60,7 +62,12 @@ pub struct Cut {
 impl Cut {
     /// The start of a period, when nothing was consumed.
     pub const START: Self =
-        Self { place: OutboxId { epoch: Epoch(0), sequence: 0 }, consumed: Decimal::ZERO };
+        Self { place: OutboxId { epoch: Epoch(0), sequence: 0 }, at_ms: 0, consumed: Decimal::ZERO };
+
+    /// Its place among the cuts of a quota.
+    fn moment(&self) -> (OutboxId, i64) {
+        (self.place, self.at_ms)
+    }
 }
 
 /// An amount that can burn, and between which cuts.
@@ -88,10 +95,11 @@ impl Burnable {
         Self { place, amount, grows: Vec::new(), is_of_plan: false, begins: Some(Cut::START), ends: None }
     }
 
-    /// It as it was at a cut, which is at this place of the outbox.
-    pub fn as_of(mut self, place: OutboxId) -> Self {
-        let by_then = |cut: &Cut| cut.place <= place;
-        let (grown, later): (Vec<_>, Vec<_>) = self.grows.into_iter().partition(|(cut, _)| *cut < place);
+    /// It as it was at this cut.
+    pub fn as_of(mut self, cut: Cut) -> Self {
+        let by_then = |other: &Cut| other.moment() <= cut.moment();
+        let (grown, later): (Vec<_>, Vec<_>) =
+            self.grows.into_iter().partition(|(after, _)| *after < cut.place);
         self.amount -= later.into_iter().map(|(_, by)| by).sum::<Decimal>();
         self.grows = grown;
         self.begins = self.begins.filter(by_then);
@@ -106,19 +114,23 @@ impl Burnable {
         let change = move |at, kind, amount, consumed| Change { at, kind, of: self.place, amount, consumed };
         let begins = self.begins.map(|cut| {
             let kind = if takes { ChangeKind::Takes } else { ChangeKind::Begins };
-            change(cut.place, kind, (self.amount - grown).abs(), Some(cut.consumed))
+            change(cut.moment(), kind, (self.amount - grown).abs(), Some(cut.consumed))
         });
-        let grows = self.grows.iter().map(move |(cut, by)| change(*cut, ChangeKind::Grows, *by, None));
+        // What came after a cut came after every cut at its place.
+        let grows = self
+            .grows
+            .iter()
+            .map(move |(after, by)| change((*after, i64::MAX), ChangeKind::Grows, *by, None));
         let ends =
-            self.ends.map(|cut| change(cut.place, ChangeKind::Ends, Decimal::ZERO, Some(cut.consumed)));
+            self.ends.map(|cut| change(cut.moment(), ChangeKind::Ends, Decimal::ZERO, Some(cut.consumed)));
         begins.into_iter().chain(grows).chain(ends)
     }
 }
 
 /// A change of what can burn.
 struct Change {
-    /// Where in the outbox.
-    at: OutboxId,
+    /// Where in the outbox, and for which instant (unix ms).
+    at: (OutboxId, i64),
     kind: ChangeKind,
     of: BurnPlace,
     amount: Decimal,
@@ -126,8 +138,8 @@ struct Change {
     consumed: Option<Decimal>,
 }
 
-/// Kinds of changes, in their order at one place: what a plan takes it takes of what has begun by then and not ended,
-/// and what grows came after all that.
+/// Kinds of changes, in their order at one instant of one place: what a plan takes it takes of what has begun by then
+/// and not ended, and what grows came after all that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ChangeKind {
     Begins,
@@ -158,7 +170,7 @@ pub fn burnt_at_end(
     place: BurnPlace,
 ) -> Option<Decimal> {
     let end = grants.iter().find(|grant| grant.place == place)?.ends?;
-    let by_then: Vec<_> = grants.iter().map(|grant| grant.clone().as_of(end.place)).collect();
+    let by_then: Vec<_> = grants.iter().map(|grant| grant.clone().as_of(end)).collect();
     let base = (BurnPlace::of_included((period.start_ms, period.end_ms)), included);
     Some(burn(base, &by_then, end.consumed).remove(&place).unwrap_or_default())
 }
@@ -308,7 +320,7 @@ mod tests {
 
     fn cut(sequence: u64, consumed: i64) -> Option<Cut> {
         let place = OutboxId { epoch: Epoch(1), sequence };
-        Some(Cut { place, consumed: consumed.into() })
+        Some(Cut { place, at_ms: 10, consumed: consumed.into() })
     }
 
     fn grant(key: &str, amount: i64, begins: Option<Cut>, ends: Option<Cut>) -> Burnable {
@@ -395,16 +407,37 @@ mod tests {
         let both = [grown.clone(), last.clone()];
         assert_eq!(burnt(0, &both, 7), [0, 4, 3], "four were there when three of the other had burnt");
         assert_eq!(burnt(0, &both, 9), [0, 6, 3]);
-        let as_of = |sequence| grown.clone().as_of(at(sequence));
+        let cut_at = |sequence| cut(sequence, 0).unwrap();
+        let as_of = |sequence| grown.clone().as_of(cut_at(sequence));
         assert_eq!([4, 5, 7, 8].map(|place| as_of(place).amount), [4, 8, 8, 10].map(Decimal::from));
         assert_eq!(as_of(0).begins, None);
         let free = |sequence| {
             let base = (BurnPlace::of_included((0, 100)), 0.into());
-            free(base, &both.clone().map(|one| one.as_of(at(sequence))), 7.into(), 0.into())
+            free(base, &both.clone().map(|one| one.as_of(cut_at(sequence))), 7.into(), 0.into())
         };
         assert_eq!([4, 5, 8].map(free), [0, 4, 6].map(Decimal::from));
         let beyond = [grown, Burnable { ends: cut(4, 20), ..last }];
         assert_eq!(burnt(0, &beyond, 20), [0, 10, 10], "what was used beyond all burns it as it comes");
+    }
+
+    #[test]
+    fn cuts_before_one_event_are_in_the_order_of_their_instants() {
+        let at = |at_ms| cut(2, 8).map(|cut| Cut { at_ms, ..cut });
+        let of = |key: &str, priority, begins| Burnable {
+            place: place(key, priority, 100, GrantKind::Promotional),
+            ..grant(key, 5, begins, None)
+        };
+        let both = |first, second| burnt(5, &[of("first", 1, first), of("second", 2, second)], 8);
+        assert_eq!(both(at(20), at(20)), [5, 3, 0], "the burn order, where both begin at once");
+        assert_eq!(both(at(20), at(10)), [5, 0, 3], "what began earlier has burnt the overage by then");
+        let (later, lowered) = (of("later", 1, at(20)), at(15).unwrap());
+        assert_eq!(later.clone().as_of(lowered).begins, None);
+        assert_eq!(later.clone().as_of(at(20).unwrap()).begins, at(20));
+        let ended = Burnable { ends: at(10), ..of("ended", 1, cut(1, 0)) };
+        assert_eq!(
+            burnt_at_end(Window { start_ms: 0, end_ms: 100 }, 5.into(), &[ended.clone(), later], ended.place),
+            Some(5.into())
+        );
     }
 
     #[test]

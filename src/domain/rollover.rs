@@ -288,7 +288,11 @@ mod tests {
             created_at_ms: 10,
             id: Some(GrantId::of(&TenantId::parse("acme").unwrap(), &key)),
         };
-        let at = |sequence| Cut { place: OutboxId { epoch: Epoch(1), sequence }, consumed: Decimal::ZERO };
+        let at = |sequence| Cut {
+            place: OutboxId { epoch: Epoch(1), sequence },
+            at_ms: 10,
+            consumed: Decimal::ZERO,
+        };
         Burnable {
             place,
             amount: 10.into(),

@@ -7,7 +7,7 @@ use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, 
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
-use super::columns::Milliseconds;
+use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::grants::StoredGrant;
 use super::prepared::{Statement, sql_query};
 use super::quotas::PeriodKey;
@@ -39,8 +39,8 @@ struct Row {
     expires_at: Milliseconds,
     #[diesel(sql_type = Timestamptz)]
     created_at: Milliseconds,
-    #[diesel(sql_type = Bool)]
-    is_voided: bool,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    voided_at: MillisecondsIfAny,
     #[diesel(sql_type = Nullable<Uuid>)]
     repeats: Option<uuid::Uuid>,
     #[diesel(sql_type = Bool)]
@@ -104,16 +104,21 @@ impl Row {
             created_at_ms: self.created_at.0,
             id: Some(GrantId::from_uuid(self.id)),
         };
+        let voided_at_ms = self.voided_at.0;
+        // One that was made after its date counts from then on.
+        let begins_at_ms = place.effective_at_ms.max(place.created_at_ms);
+        let ends_at_ms = voided_at_ms.unwrap_or(place.expires_at_ms);
         let burnable = Burnable {
             place,
             amount: self.amount,
             grows: grows(&self.grow_epochs, &self.grow_sequences, &self.grow_amounts)?,
             is_of_plan: self.is_of_plan,
-            begins: cut(self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
-            ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
+            begins: cut(begins_at_ms, self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
+            ends: cut(ends_at_ms, self.end_epoch, self.end_sequence, self.end_consumed)?,
         };
         let made_as = GrantId::from_uuid(self.repeats.unwrap_or(self.id));
-        let booked = BookedGrant { burnable, made_as, is_voided: self.is_voided, goes_on: self.goes_on };
+        let is_voided = voided_at_ms.is_some();
+        let booked = BookedGrant { burnable, made_as, is_voided, goes_on: self.goes_on };
         Ok(((self.tenant, self.meter, self.period_start.0), booked))
     }
 }
@@ -133,12 +138,13 @@ fn place(epoch: i64, sequence: i64) -> Result<OutboxId, LedgerError> {
 }
 
 fn cut(
+    at_ms: i64,
     epoch: Option<i64>,
     sequence: Option<i64>,
     consumed: Option<Decimal>,
 ) -> Result<Option<Cut>, LedgerError> {
     let (Some(epoch), Some(sequence), Some(consumed)) = (epoch, sequence, consumed) else { return Ok(None) };
-    Ok(Some(Cut { place: place(epoch, sequence)?, consumed }))
+    Ok(Some(Cut { place: place(epoch, sequence)?, at_ms, consumed }))
 }
 
 /// The place of a grant in the burn order of a period: what a period gets of a recurring one ends with it.

@@ -176,7 +176,7 @@ pub(crate) struct Advanced {
 /// Moves cursors by compare-and-set, all of them or none, and holds their locks until the transaction ends. Nobody else
 /// books these partitions meanwhile, so a transaction that reads anything of them calls this first.
 pub(crate) async fn advance(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     moves: &[CursorMove],
 ) -> Result<Advanced, LedgerError> {
     let column = |pick: fn(&CursorMove) -> u64| {
@@ -190,7 +190,7 @@ pub(crate) async fn advance(
         .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
         .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
         .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
-    let moved: Vec<Moved> = advance.load(connection).await?;
+    let moved: Vec<Moved> = advance.load(&mut connection).await?;
     let is_moved = |step: &&CursorMove| moved.iter().any(|moved| moved.partition == step.partition);
     if let Some(step) = moves.iter().find(|step| !is_moved(step)) {
         return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));

@@ -1,4 +1,6 @@
 //! Cuts: where grants begin and end in the consumption of their quota, and what is booked when they have ended.
+//!
+//! A cut is made before the first event at or after its instant is booked, whenever that is.
 
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, SmallInt, Text, Timestamptz, Uuid};
@@ -31,9 +33,9 @@ const AT_VOID_MS: i64 = 0;
 pub(crate) struct DueCut {
     /// Whether the grant ends there.
     pub(crate) is_end: bool,
-    /// From when on (unix ms).
+    /// Before the first event from this instant on (unix ms),
     pub(crate) due_at_ms: i64,
-    /// At a boundary after this place.
+    /// and after this place.
     pub(crate) after: OutboxId,
 }
 
@@ -85,8 +87,48 @@ pub(crate) async fn want(
     Ok(())
 }
 
-/// Wants an end cut at a boundary after `after`, where the gate had the strict bound. The first wish stays: were it
-/// moved while the writer is behind, each boundary would be before it.
+/// Wants the cut of a grant that is booked now, in its period, unless it is wanted or made already: a grant that was
+/// made ahead is cut where it begins and ends, however late it is booked.
+pub(crate) async fn want_once(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    of: CutOf<'_>,
+    due: DueCut,
+) -> Result<(), LedgerError> {
+    let key = (of.tenant, of.id.uuid(), due.is_end);
+    let start = instant::from_ms(of.start_ms)?;
+    let moved = diesel::update(due_cuts::table.find(key)).set(due_cuts::period_start.eq(start));
+    // The transaction that makes a cut drops its wish.
+    if moved.execute(connection).await? > 0 {
+        return Ok(());
+    }
+    let made = cuts::table.find(key).select(cuts::is_end).first::<bool>(connection).await.optional()?;
+    if made.is_some() { Ok(()) } else { want(connection, partition, of, due).await }
+}
+
+/// Wants a cut of a grant no more.
+pub(crate) async fn want_no_more(
+    connection: &mut AsyncPgConnection,
+    (tenant, id): (&TenantId, GrantId),
+    is_end: bool,
+) -> Result<(), LedgerError> {
+    diesel::delete(due_cuts::table.find((tenant, id.uuid(), is_end))).execute(connection).await?;
+    Ok(())
+}
+
+/// Leaves a grant's end to the close of its period, or to nobody where it never begins: a cut settles nothing.
+pub(crate) async fn end_without(
+    connection: &mut AsyncPgConnection,
+    of: (&TenantId, GrantId),
+) -> Result<(), LedgerError> {
+    want_no_more(connection, of, true).await?;
+    let made = cuts::table.find((of.0, of.1.uuid(), true));
+    diesel::update(made).set(cuts::is_settled.eq(true)).execute(connection).await?;
+    Ok(())
+}
+
+/// Wants an end cut after `after`, where the gate had the strict bound. The first wish stays: were it moved while the
+/// writer is behind, each event would be before it.
 pub(crate) async fn want_end_once(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -105,7 +147,8 @@ pub(crate) async fn want_end_once(
     want(connection, partition, of, DueCut { is_end: true, due_at_ms: AT_VOID_MS, after }).await
 }
 
-/// Makes the cuts that are due at a boundary: everything before it is booked, and nothing after it.
+/// Makes the cuts that are due before an event, by its place and gate time: everything before it is booked, and neither
+/// it nor anything after it.
 pub(crate) async fn make(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -197,9 +240,10 @@ impl Ledger {
                     grant_sales::end_one(connection, cancelled).await?;
                 }
                 // The cut at its date is of another period: it must not stand for the one that the void asks for.
-                diesel::delete(due_cuts::table.find((&found.tenant, id.uuid(), true)))
-                    .execute(connection)
-                    .await?;
+                want_no_more(connection, (&found.tenant, id), true).await?;
+                if !begun {
+                    want_no_more(connection, (&found.tenant, id), false).await?;
+                }
                 capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
                 let detail = json!({ "tenant": found.tenant, "meter": found.meter });
                 audit::note(connection, &actor, "void", &format!("grant {id}"), detail).await?;
@@ -237,6 +281,8 @@ impl Ledger {
                 if forgone > 0 {
                     let ended = BurntGrant::unbegun(&stored, ended_at_ms, false);
                     grant_sales::end_one(connection, ended).await?;
+                    want_no_more(connection, (&stored.tenant, stored.id), false).await?;
+                    end_without(connection, (&stored.tenant, stored.id)).await?;
                 }
                 capacities::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
             }
@@ -245,7 +291,7 @@ impl Ledger {
         .await
     }
 
-    /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there.
+    /// Wants the end cut of a voided grant after `after`: the gate had the strict bound there.
     pub async fn want_end(&self, stored: StoredGrant, after: OutboxId) -> Result<(), LedgerError> {
         let Some(begun_ms) = stored.period_start_ms else { return Ok(()) };
         let partition = self.partition_of(&stored.tenant).await?;

@@ -1,14 +1,15 @@
 //! Cuts that are to be made, and grants that are to be settled since theirs were.
 
 use diesel::prelude::*;
-use diesel::sql_types::{Bool, Nullable, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Text, Timestamptz};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
 use super::prepared::sql_query;
 use super::schema::cuts;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::grant::GrantId;
-use crate::domain::ids::{MeterId, Partition, TenantId};
+use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::period::Window;
 
 #[derive(QueryableByName)]
@@ -23,6 +24,46 @@ struct ToCut {
 struct HeldUp {
     #[diesel(sql_type = Bool)]
     is_held_up: bool,
+}
+
+/// A cut that is due in a partition which is being booked.
+#[derive(Debug, QueryableByName)]
+pub(crate) struct CutAhead {
+    /// Of which partition.
+    #[diesel(sql_type = SmallInt)]
+    pub(crate) partition: Partition,
+    /// For which instant (unix ms).
+    #[diesel(sql_type = Timestamptz, deserialize_as = Milliseconds, column_name = due_at)]
+    pub(crate) due_at_ms: i64,
+    /// After which place.
+    #[diesel(embed)]
+    pub(crate) after: OutboxId,
+}
+
+impl CutAhead {
+    /// Whether it is made before this event, or one before it.
+    pub(crate) fn is_before(&self, place: OutboxId, gate_time_ms: i64) -> bool {
+        self.due_at_ms <= gate_time_ms && self.after < place
+    }
+}
+
+/// The cuts that are due by `latest_ms` (unix ms) in partitions that are booked from these events on. Ends that wait
+/// for a correction are left out.
+pub(crate) async fn ahead(
+    mut connection: &AsyncPgConnection,
+    from: &[(Partition, OutboxId)],
+    latest_ms: i64,
+) -> Result<Vec<CutAhead>, LedgerError> {
+    let find = sql_query(include_str!("sql/due_cuts.sql"))
+        .bind::<Array<SmallInt>, _>(from.iter().map(|(partition, _)| *partition).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(
+            from.iter().map(|(_, place)| number::signed(place.epoch.0)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<BigInt>, _>(
+            from.iter().map(|(_, place)| number::signed(place.sequence)).collect::<Vec<_>>(),
+        )
+        .bind::<Timestamptz, _>(instant::from_ms(latest_ms)?);
+    Ok(find.load(&mut connection).await?)
 }
 
 impl Ledger {

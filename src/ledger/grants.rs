@@ -22,7 +22,7 @@ use super::{
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{GrantId, GrantKind, GrantPrice, GrantTerms, Priority, Recurrence};
-use crate::domain::ids::{MeterId, OutboxId, TenantId};
+use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::money::Currency;
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::grant;
@@ -88,7 +88,7 @@ pub struct NewGrant {
     pub sold_in: Window,
     /// The period in which it begins.
     pub period: QuotaPeriod,
-    /// It is cut at boundaries after this place.
+    /// It counts for burning after this place.
     pub after: OutboxId,
 }
 
@@ -337,6 +337,9 @@ async fn create(
     }
     insert(connection, &stored, new.period.decimals).await?;
     let partition = ledger.partition_of(&stored.tenant).await?;
+    if stored.period_start_ms.is_none() {
+        want_ahead(connection, partition, &stored, new.period.period_ms.0).await?;
+    }
     let sale = SoldIn { period: new.sold_in, at_ms: new.now_ms };
     grant_sales::sell(connection, partition, &stored, sale).await?;
     if stored.recurrence == Recurrence::Period {
@@ -386,8 +389,23 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
     Ok(all <= most)
 }
 
-/// Books a grant into its period, and wants its cuts after the place. Returns the period's start (unix ms), and whether
-/// the grant goes on: it lasts longer than the period as that is now, and is not what a plan includes more there.
+/// Wants the cuts of a grant that begins later: they are made at its instants, also if no job has booked it by then.
+async fn want_ahead(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    stored: &StoredGrant,
+    start_ms: i64,
+) -> Result<(), LedgerError> {
+    for (is_end, due_at_ms) in [(false, stored.effective_at_ms), (true, stored.expires_at_ms)] {
+        let due = DueCut { is_end, due_at_ms, after: OutboxId::default() };
+        cuts::want(connection, partition, CutOf::grant(stored, start_ms), due).await?;
+    }
+    Ok(())
+}
+
+/// Books a grant into its period, and wants its cuts after the place if they are not wanted. Returns the period's start
+/// (unix ms), and whether the grant goes on: it lasts longer than the period as that is now, and is not what a
+/// plan includes more there.
 async fn book(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
@@ -415,11 +433,15 @@ async fn book(
     let goes_on = stored.recurrence == Recurrence::None
         && stored.expires_at_ms > window.end_ms
         && quota_changes::find(connection, &stored.tenant, stored.id).await?.is_none();
-    let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after };
+    // One that was made after its date counts from then on.
+    let begins_at_ms = stored.effective_at_ms.max(stored.created_at_ms);
+    let begin = DueCut { is_end: false, due_at_ms: begins_at_ms, after };
     let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after };
-    cuts::want(connection, partition, CutOf::grant(stored, start_ms), begin).await?;
+    cuts::want_once(connection, partition, CutOf::grant(stored, start_ms), begin).await?;
     if stored.expires_at_ms < window.end_ms || goes_on {
-        cuts::want(connection, partition, CutOf::grant(stored, start_ms), end).await?;
+        cuts::want_once(connection, partition, CutOf::grant(stored, start_ms), end).await?;
+    } else {
+        cuts::end_without(connection, (&stored.tenant, stored.id)).await?;
     }
     Ok((start_ms, goes_on))
 }

@@ -159,7 +159,7 @@ impl ReturningHolds {
         for (part, was, is) in self.reached(from, to) {
             let more = match part.fate {
                 HeldFate::Lapses => zero,
-                HeldFate::Grant(id) if self.ended.get(&id).is_some_and(|end| *end < place) => zero,
+                HeldFate::Grant(id) if self.ended.get(&id).is_some_and(|end| *end <= place) => zero,
                 HeldFate::Rolls => {
                     let before = self.unused + rolled;
                     self.terms.kept(before + is) - self.terms.kept(before + was)
@@ -465,7 +465,7 @@ mod tests {
             [Account::Available, Account::Lapsed].map(|account| accounts[account.index()])
         };
         assert_eq!(take(7, 8), [3, 5].map(Decimal::from), "what burns last returns first");
-        assert_eq!(take(9, 2), [0, 2].map(Decimal::from), "the grant has ended");
+        assert_eq!(take(8, 2), [0, 2].map(Decimal::from), "the grant has ended");
         let key = (TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap(), 0);
         let continued = holds.continued(&key);
         let came = continued.iter().map(|one| (one.grant, one.amount, one.returned_at)).collect::<Vec<_>>();

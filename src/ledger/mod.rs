@@ -28,7 +28,7 @@ pub(crate) mod corrections;
 mod currencies;
 pub mod cursors;
 pub(crate) mod cuts;
-mod cuts_to_make;
+pub(crate) mod cuts_to_make;
 mod damages;
 pub mod decisions;
 mod deliveries;

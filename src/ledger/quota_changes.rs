@@ -17,7 +17,7 @@ use super::{
     BEGIN_BOOKING, Ledger, LedgerError, burnables, capacities, instant, journal, number, rolled_amounts,
 };
 use crate::domain::amount::Amount;
-use crate::domain::burn::{BurnPlace, Burnable, free};
+use crate::domain::burn::{BurnPlace, Burnable, Cut, free};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, TenantId};
@@ -152,7 +152,7 @@ impl Ledger {
         self.execute(diesel::update(under_way).set(quota_changes::changed.eq(by))).await.map(drop)
     }
 
-    /// Wants the cut of a change that lowers at a boundary after `after`: the gate had the strict bound there.
+    /// Wants the cut of a change that lowers after `after`: the gate had the strict bound there.
     pub async fn want_lowered(&self, change: QuotaChange, after: OutboxId) -> Result<(), LedgerError> {
         let partition = self.partition_of(&change.tenant).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
@@ -358,11 +358,12 @@ async fn free_at_cut(
     let window = Window { start_ms: change.start_ms, end_ms: at.period_end.0 };
     let period = [(&change.tenant, &change.meter, window)];
     let found = burnables::read(connection, &period).await?.into_values().flatten();
-    let mut grants: Vec<Burnable> = found.map(|grant| grant.as_of(place)).collect();
+    let cut = Cut { place, at_ms: change.asked_at_ms, consumed: at.consumed };
+    let mut grants: Vec<Burnable> = found.map(|grant| grant.as_of(cut)).collect();
     let rolled = [(&change.tenant, &change.meter, window, at.rolled_in)];
     let rolled = rolled_amounts::read(connection, &rolled).await?;
     let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
-    grants.extend(rolled.map(|rolled| rolled.as_of(place)));
+    grants.extend(rolled.map(|rolled| rolled.as_of(cut)));
     let base = (BurnPlace::of_included((window.start_ms, window.end_ms)), at.included);
     Ok(Some((window, free(base, &grants, at.consumed, at.held))))
 }

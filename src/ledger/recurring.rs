@@ -196,6 +196,8 @@ pub(super) async fn void(
         .execute(connection)
         .await?;
     if found.period_start_ms.is_none() {
+        cuts::want_no_more(connection, (&found.tenant, found.id), false).await?;
+        cuts::end_without(connection, (&found.tenant, found.id)).await?;
         grant_sales::end_one(connection, BurntGrant::unbegun(&found, now_ms, true)).await?;
     }
     capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;

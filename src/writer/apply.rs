@@ -6,18 +6,19 @@ use diesel_async::AsyncPgConnection;
 use futures::{FutureExt, try_join};
 
 use super::batch::{
-    Arrival, LedgerState, OutboxMessage, Plan, event_hash, happened_at_ms, plan, subjects_of,
+    Arrival, LedgerState, OutboxMessage, Plan, event_hash, gate_time_ms, happened_at_ms, plan, read_entry,
+    subjects_of,
 };
 use super::carried::{raise_capacities, read_open_periods};
 use super::fail_point::{FailPoint, FailPoints};
 use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
-use crate::domain::boundary::is_boundary;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Chain, Heads};
 use crate::ledger::corrections;
 use crate::ledger::cursors::{self, Advanced, CursorMove};
+use crate::ledger::cuts_to_make::{self, CutAhead};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
     carried_holds, cuts, gaps, journal, key_filters, losses, quarantine, reconciliations, repeats,
@@ -45,15 +46,24 @@ impl PartitionEvents {
         self.gaps.retain(|(_, found)| *found <= last);
     }
 
-    /// Ends at the first checkpoint or boundary: the books are read as of exactly its place. Returns whether events
-    /// were cut off.
+    /// Ends at the first checkpoint: the books are read as of exactly its place. Returns whether events were cut off.
     pub fn end_at_checkpoint(&mut self) -> bool {
-        let place = self.events.iter().position(|(_, event)| is_checkpoint(event) || is_boundary(event));
+        let place = self.events.iter().position(|(_, event)| is_checkpoint(event));
         let Some(count) = place.map(|place| place + 1).filter(|count| *count < self.events.len()) else {
             return false;
         };
         self.shorten(count);
         true
+    }
+
+    /// Ends before the first event, but for its own first one, before which one of these cuts is made. Returns whether
+    /// events were cut off.
+    fn end_before_cut(&mut self, cuts: &[CutAhead]) -> bool {
+        let of_it = cuts.iter().filter(|cut| cut.partition == self.partition);
+        let later: Vec<_> =
+            of_it.filter(|cut| !self.events.first().is_some_and(|one| is_cut(cut, one))).collect();
+        let place = (1..self.events.len()).find(|at| later.iter().any(|cut| is_cut(cut, &self.events[*at])));
+        place.map(|count| self.shorten(count)).is_some()
     }
 
     /// Leaves the checkpoint at its end to a later transaction.
@@ -64,6 +74,12 @@ impl PartitionEvents {
     fn ends_at_checkpoint(&self) -> bool {
         self.events.last().is_some_and(|(_, event)| is_checkpoint(event))
     }
+}
+
+/// Whether a cut is made before this event, or one before it. What is no event of the gate says nothing of the time.
+fn is_cut(cut: &CutAhead, (place, bytes): &OutboxEntry) -> bool {
+    let at_ms = gate_time_ms(bytes).filter(|at_ms| cut.is_before(*place, *at_ms));
+    at_ms.is_some_and(|_| read_entry(*place, bytes).is_ok())
 }
 
 /// What a transaction did.
@@ -81,6 +97,8 @@ pub struct Applied {
     pub repeats: usize,
     /// The result of comparing the gate with the books, for each checkpoint.
     pub judged: Vec<Reconciliation>,
+    /// Whether a grant begins or ends among the events: those from there on were left to the next transaction.
+    pub ended_at_cut: bool,
 }
 
 /// Ends each part at its first checkpoint, or before it once one transaction has its share of checkpoints.
@@ -98,7 +116,7 @@ fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
 }
 
 /// Books the events of these partitions in one transaction, all or nothing. Each partition ends at its first
-/// checkpoint, and the number of checkpoints is bounded.
+/// checkpoint, and where a grant begins or ends among its events; the number of checkpoints is bounded.
 ///
 /// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient errors, after which a retry is safe
 /// whether or not the transaction was committed.
@@ -144,14 +162,18 @@ async fn run(
 async fn book_parts(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
-    parts: Vec<PartitionEvents>,
+    mut parts: Vec<PartitionEvents>,
 ) -> Result<Applied, LedgerError> {
     let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
     let chains: Vec<Chain> = parts.iter().map(|part| Chain::Outbox(part.partition)).collect();
-    // First, and by itself: reads of these partitions must see what the former transaction left, and a writer that
-    // comes second ends here.
-    let Advanced { booked_at, erasures } = cursors::advance(connection, &moves).await?;
+    // First: reads of these partitions must see what the former transaction left, and a writer that comes second ends
+    // here.
+    let advancing = cursors::advance(connection, &moves);
+    let (Advanced { booked_at, erasures }, cuts) = try_join!(advancing, cuts_among(connection, &parts))?;
     ledger.heed_erasures(erasures);
+    let ended_at_cut = end_before_cuts(connection, &mut parts, &cuts).await?;
+    make_cuts(connection, &parts, &cuts).await?;
+    let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
     losses::add_ends(connection, &parts.iter().flat_map(epoch_ends).collect::<Vec<_>>()).await?;
     let mut gaps = Vec::new();
     let mut arrivals = Vec::new();
@@ -161,7 +183,6 @@ async fn book_parts(
     }
     let count = arrivals.len();
     let checkpoints = checkpoints(&arrivals);
-    let boundaries = boundaries(&arrivals);
     let heads = chain::heads(connection, &chains);
     let (heads, known) = try_join!(heads, read_known(ledger, connection, &arrivals))?;
     let known = number_subjects(ledger, connection, &arrivals, known).await?;
@@ -175,12 +196,10 @@ async fn book_parts(
         events: count - plan.refused.len(),
         quarantined: plan.refused.iter().map(|r| (r.partition, r.outbox_id, r.reason.clone())).collect(),
         repeats: plan.repeats.len(),
+        ended_at_cut,
         ..Applied::default()
     };
     applied.entries = write(connection, plan, &heads, booked_at).await?;
-    for (partition, place, at_ms) in boundaries {
-        cuts::make(connection, partition, place, at_ms).await?;
-    }
     for (partition, checkpoint) in &checkpoints {
         let mut judged = judge(ledger, connection, *partition, checkpoint).await?;
         judged.is_known = reconciliations::add(connection, &judged).await?;
@@ -206,13 +225,53 @@ fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
     found.collect()
 }
 
-/// The boundaries, each the last event of its partition's part, with their gate times (unix ms).
-fn boundaries(arrivals: &[Arrival]) -> Vec<(Partition, OutboxId, i64)> {
-    let found = arrivals.iter().filter_map(|arrival| match arrival.event {
-        Ok(OutboxMessage::Boundary(at_ms)) => Some((arrival.partition, arrival.outbox_id, at_ms)),
-        _ => None,
-    });
-    found.collect()
+/// The cuts that are due before or among these events.
+async fn cuts_among(
+    connection: &AsyncPgConnection,
+    parts: &[PartitionEvents],
+) -> Result<Vec<CutAhead>, LedgerError> {
+    let times = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes));
+    let Some(latest_ms) = times.max() else { return Ok(Vec::new()) };
+    let from: Vec<_> =
+        parts.iter().filter_map(|part| Some((part.partition, part.events.first()?.0))).collect();
+    cuts_to_make::ahead(connection, &from, latest_ms).await
+}
+
+/// Ends each part before the first event before which one of these cuts is made, and takes its cursor back to there.
+/// Returns whether any has ended so.
+async fn end_before_cuts(
+    connection: &AsyncPgConnection,
+    parts: &mut [PartitionEvents],
+    cuts: &[CutAhead],
+) -> Result<bool, LedgerError> {
+    let mut back = Vec::new();
+    for part in parts {
+        let from = part.events.last().map_or(part.booked, |(id, _)| *id);
+        if part.end_before_cut(cuts) {
+            back.extend(cursor_move(part).map(|step| CursorMove { from, ..step }));
+        }
+    }
+    if back.is_empty() {
+        return Ok(false);
+    }
+    cursors::advance(connection, &back).await?;
+    Ok(true)
+}
+
+/// Makes those of these cuts that are made before the first event of a part: all before it is booked, and nothing else.
+async fn make_cuts(
+    connection: &mut AsyncPgConnection,
+    parts: &[PartitionEvents],
+    cuts: &[CutAhead],
+) -> Result<(), LedgerError> {
+    for part in parts {
+        let Some(first) = part.events.first() else { continue };
+        let is_due = cuts.iter().any(|cut| cut.partition == part.partition && is_cut(cut, first));
+        if let Some(at_ms) = gate_time_ms(&first.1).filter(|_| is_due) {
+            cuts::make(connection, part.partition, first.0, at_ms).await?;
+        }
+    }
+    Ok(())
 }
 
 fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
@@ -312,5 +371,35 @@ mod tests {
         let left: Vec<_> = parts.iter().map(|part| (part.partition.number(), part.events.len())).collect();
         assert_eq!(left, [(0, 2), (1, 2), (2, 2), (3, 2), (4, 1), (5, 1), (7, 3)]);
         assert_eq!(parts.iter().filter(|part| part.ends_at_checkpoint()).count(), CHECKPOINTS_MAX);
+    }
+
+    #[test]
+    fn a_part_ends_before_the_first_event_before_which_a_cut_is_made_and_goes_on_behind_one_that_is() {
+        let boundary = |at_ms: i64| [&[1, 8][..], &at_ms.to_le_bytes(), &[0; 17]].concat();
+        let place = |sequence| OutboxId { epoch: crate::domain::ids::Epoch(1), sequence };
+        let ends = |times: &[i64], cuts: &[(i64, u64)]| {
+            let mut part = part(3, &[]);
+            part.events = (1..).zip(times).map(|(at, time)| (place(at), boundary(*time))).collect();
+            let cut = |(due_at, after): &(i64, u64)| CutAhead {
+                partition: part.partition,
+                due_at_ms: *due_at,
+                after: place(*after),
+            };
+            let cuts: Vec<_> = cuts.iter().map(cut).collect();
+            (part.end_before_cut(&cuts), part.events.len())
+        };
+        assert_eq!(ends(&[5, 9, 10, 11], &[(10, 0)]), (true, 2), "an event of that instant is behind it");
+        assert_eq!(ends(&[10, 9, 11], &[(10, 0)]), (false, 3), "it is made before the first one");
+        assert_eq!(ends(&[10, 12, 20], &[(10, 0), (12, 0)]), (true, 1));
+        assert_eq!(ends(&[5, 9], &[(10, 0)]), (false, 2));
+        assert_eq!(ends(&[5, 6, 7], &[(0, 2)]), (true, 2), "after a place");
+        assert_eq!(ends(&[5, 6, 7], &[(7, 1)]), (true, 2), "after a place and from an instant on");
+        let mut other = part(4, &[]);
+        other.events = vec![
+            (place(1), boundary(5)),
+            (place(2), [&[9, 1][..], &99_i64.to_le_bytes(), &[0; 17]].concat()),
+        ];
+        let cut = CutAhead { partition: other.partition, due_at_ms: 10, after: place(0) };
+        assert!(!other.end_before_cut(&[cut]), "what is no event has no time");
     }
 }

@@ -112,8 +112,8 @@ pub(crate) enum OutboxMessage {
     Event(Box<Event>),
     /// A snapshot of a tenant's counters; it books nothing.
     Checkpoint(Box<Checkpoint>),
-    /// A cut at this gate time (unix ms); it books nothing.
-    Boundary(i64),
+    /// An event before which cuts may be due; it books nothing.
+    Boundary,
 }
 
 /// Decodes an outbox entry, or returns why it cannot.
@@ -121,11 +121,7 @@ pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<OutboxMess
     if is_boundary(bytes) {
         let at_ms = decode_boundary(bytes).map_err(|error| error.to_string())?;
         let is_bookable = is_bookable_instant(at_ms);
-        return if is_bookable {
-            Ok(OutboxMessage::Boundary(at_ms))
-        } else {
-            Err(BookError::Instant.to_string())
-        };
+        return if is_bookable { Ok(OutboxMessage::Boundary) } else { Err(BookError::Instant.to_string()) };
     }
     if !is_checkpoint(bytes) {
         let event = Event::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
@@ -159,7 +155,7 @@ impl Arrival {
     pub(crate) fn reservation(&self) -> Option<ReservationId> {
         match &self.event {
             Ok(OutboxMessage::Event(event)) => Some(event.reservation),
-            Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary(_)) => None,
+            Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary) => None,
             Err(_) if is_checkpoint(&self.bytes) || is_boundary(&self.bytes) => None,
             Err(_) => self.bytes.get(10..26)?.try_into().ok().map(ReservationId::from_bytes),
         }
@@ -265,7 +261,7 @@ impl Planner {
     fn take(&mut self, arrival: Arrival) {
         let taken = match &arrival.event {
             Ok(OutboxMessage::Event(event)) => self.take_event(&arrival, event),
-            Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary(_)) => return,
+            Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary) => return,
             Err(reason) => Err(reason.clone()),
         };
         if let Err(reason) = taken {

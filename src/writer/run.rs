@@ -251,6 +251,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         self.remember(&applied, &sizes, began);
         self.trim().await?;
         self.fail_points.check(FailPoint::AfterTrim)?;
+        pass.more |= applied.ended_at_cut;
         pass.applied = applied;
         Ok(pass)
     }

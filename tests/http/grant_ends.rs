@@ -144,6 +144,7 @@ async fn a_grant_that_is_voided_before_it_begins_never_does() {
     let id = app.post_keyed(GRANTS, "a", body).await.expect(201).text("/id").to_owned();
     let answer = voided(&app, &id).await.expect(200);
     assert_eq!((answer.text("/status"), &answer.body["unburnt"]), ("voided", &Value::Null));
+    assert_eq!(rows(&app.database, "SELECT grant_id FROM due_cuts").await, [""; 0]);
     app.move_clock("2026-03-20T00:00:00Z").await;
     assert_eq!(app.app().operations.grants.follow().await.unwrap().begun, 0);
     assert_eq!(left(&app).await, pair("50", "50"));

@@ -18,8 +18,7 @@ use tollgate::domain::ids::{Partition, TenantId};
 use tollgate::ledger::Manner;
 
 use self::happening::{
-    CALENDARS, Day, Grant, HOLD_FOR_LONG, LARGE, LOWERED, Size, Year, later_end, next_start, noon, tenant,
-    year,
+    CALENDARS, Day, HOLD_FOR_LONG, LARGE, LOWERED, Size, Year, grant_end, next_start, noon, tenant, year,
 };
 use crate::http::adjustments::ADJUSTMENTS;
 use crate::http::events::send_batch;
@@ -212,18 +211,19 @@ impl Run {
         {
             app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await;
         }
-        let Some(Grant { pages, priority, periods, price }) = day.grant else { return };
+        let Some(grant) = &day.grant else { return };
         let quota = app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
-        let ends = later_end(quota.text("/period/end"), CALENDARS[of % CALENDARS.len()], periods);
-        let body = amount(of, pages).with("priority", priority).with("expires_at", ends);
-        let body = match price {
+        let calendar = CALENDARS[of % CALENDARS.len()];
+        let ends = grant_end(noon(self.first, number), quota.text("/period/end"), calendar, grant);
+        let body = amount(of, grant.pages).with("priority", grant.priority).with("expires_at", ends);
+        let body = match grant.price {
             Some(price) => {
                 body.with("kind", "paid").with("paid_amount", price.to_string()).with("currency", "EUR")
             }
             None => body.with("kind", "promotional"),
         };
         let made = app.post_keyed("/v1/admin/grants", &format!("{number}-{of}"), body).await.expect(201);
-        if pages < LARGE / 4 {
+        if grant.pages < LARGE / 4 {
             self.grants.insert(of, made.text("/id").to_owned());
         }
     }

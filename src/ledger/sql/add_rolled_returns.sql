@@ -7,7 +7,7 @@ FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::bi
 LEFT JOIN LATERAL (
     SELECT c.epoch, c.sequence FROM cuts c
     WHERE c.tenant = w.tenant AND c.meter = w.meter AND c.period_start = w.period_start
-        AND (c.epoch, c.sequence) < (w.epoch, w.sequence)
+        AND (c.epoch, c.sequence) <= (w.epoch, w.sequence)
     ORDER BY c.epoch DESC, c.sequence DESC
     LIMIT 1
 ) c ON true

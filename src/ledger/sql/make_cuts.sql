@@ -1,5 +1,5 @@
--- Makes the cuts that are due. What is held there is what the gate holds, and what is open of carried holds beyond what
--- the period before pays for. A grant that ends by its date is cut in the period around that date.
+-- Makes the cuts that are due before this event. What is held there is what the gate holds, and what is open of carried
+-- holds beyond what the period before pays for. A cut that has a date is in the period around that date.
 WITH due AS (
     DELETE FROM due_cuts d
     WHERE partition = $1 AND due_at <= $2 AND (epoch, sequence) < ($3, $4) AND NOT (
@@ -17,7 +17,7 @@ SELECT d.tenant, d.grant_id, d.is_end, d.meter, coalesce(b.period_start, d.perio
     ),
     false
 FROM due d
-CROSS JOIN LATERAL (SELECT CASE WHEN d.is_end AND d.due_at > 'epoch' THEN d.due_at ELSE d.period_start END AS cut_at) c
+CROSS JOIN LATERAL (SELECT CASE WHEN d.due_at > 'epoch' THEN d.due_at ELSE d.period_start END AS cut_at) c
 LEFT JOIN LATERAL (
     SELECT * FROM balances b
     WHERE b.tenant = d.tenant AND b.meter = d.meter AND b.period_start <= c.cut_at AND b.period_end > c.cut_at

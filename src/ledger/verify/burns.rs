@@ -104,7 +104,7 @@ impl Row {
     /// What of the grant was unburnt at its end; none where it has no end among these.
     fn unburnt(&self, all: &[Burnable]) -> Option<Decimal> {
         let own = all.iter().find(|one| one.place.id.is_some_and(|id| id.uuid() == self.id))?;
-        let amount = own.clone().as_of(own.ends?.place).amount;
+        let amount = own.clone().as_of(own.ends?).amount;
         Some(amount - burnt_at_end(self.period(), self.included, all, own.place)?)
     }
 }

@@ -65,7 +65,7 @@ pub struct Day {
     pub calendar: Option<usize>,
 }
 
-/// A grant of so many pages until a period ends.
+/// A grant of so many pages until a period ends, or until an instant inside one.
 #[derive(Debug, Clone)]
 pub struct Grant {
     /// How many.
@@ -74,6 +74,8 @@ pub struct Grant {
     pub priority: u8,
     /// How many periods after the open one that is.
     pub periods: i64,
+    /// After how many hours it ends, if that is sooner.
+    pub hours: Option<i64>,
     /// What it costs, in euros.
     pub price: Option<u32>,
 }
@@ -91,7 +93,8 @@ fn day(random: &mut StdRng, of: usize, uses: usize) -> Day {
     let periods = i64::from(pages(8)).saturating_sub(4).max(0);
     let periods = if of < MOVE { periods } else { 0 };
     let price = Some(pages(90)).filter(|price| price % 2 == 0);
-    let grant = Grant { pages: amount, priority, periods, price };
+    let hours = Some(i64::from(pages(720))).filter(|hours| hours % 2 == 0);
+    let grant = Grant { pages: amount, priority, periods, hours, price };
     let calendar = usize::try_from(pages(5)).unwrap() - 1;
     let uses = (0..uses).map(|_| pages(3)).collect();
     let mut happens = |probability: f64| random.random_bool(probability);
@@ -122,11 +125,11 @@ pub fn year(seed: u64, size: &Size) -> Year {
     }
     // A grant of one period and one of three are so large that something is left of them at each end.
     for (of, periods) in [(0, 0), (1, 2)] {
-        year[9][of].grant = Some(Grant { pages: LARGE, priority: 60, periods, price: None });
+        year[9][of].grant = Some(Grant { pages: LARGE, priority: 60, periods, hours: None, price: None });
     }
     // Holds over one close and over two are set against a grant that burns before all else, or among others.
     for (of, (pages, priority)) in HOLD_FOR_LONG.into_iter().zip([(LARGE, 1), (LARGE / 4, 50)]) {
-        year[9][of].grant = Some(Grant { pages, priority, periods: 3, price: Some(70) });
+        year[9][of].grant = Some(Grant { pages, priority, periods: 3, hours: None, price: Some(70) });
         for (day, amount, used, days) in
             [(20, 30, 12, 30), (40, 20, 0, 50), (50, 25, 3, 40), (80, 40, 40, 45)]
         {
@@ -142,10 +145,12 @@ pub fn noon(first: Date, day: i64) -> Timestamp {
     noon.in_tz("UTC").unwrap().timestamp()
 }
 
-/// The end of a later period: so many after the one that ends at `end`.
-pub fn later_end(end: &str, calendar: (&str, u8), periods: i64) -> String {
+/// When a grant ends that is made at `now` in a period that ends at `end`.
+pub fn grant_end(now: Timestamp, end: &str, calendar: (&str, u8), grant: &Grant) -> String {
     let end: Timestamp = end.parse().unwrap();
-    (0..periods).fold(end, |end, _| next_start(end, calendar)).to_string()
+    let end = (0..grant.periods).fold(end, |end, _| next_start(end, calendar));
+    let inside = grant.hours.map(|hours| now.checked_add(hours.hours()).unwrap());
+    inside.map_or(end, |inside| inside.min(end)).to_string()
 }
 
 /// When the first period of a calendar begins after this one ends.
