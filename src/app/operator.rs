@@ -10,6 +10,7 @@ use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, Partition};
 use crate::embedded::Embedded;
+use crate::jobs::overdue;
 use crate::ledger::{Damage, Fault, Ledger, QuarantineStatus, Quarantined, Rebuilt, VerifyOptions};
 use crate::settings::{Environment, Settings};
 
@@ -51,12 +52,16 @@ impl Reached {
 
     /// The same, on the installation's test clock if it runs on one.
     pub(super) async fn by_its_clock(mut self) -> anyhow::Result<Self> {
-        let may_be_test = self.embedded.is_some() || self.settings.environment == Environment::Sandbox;
-        if let Some(clock) = if may_be_test { test_clock_of(&self.app).await? } else { None } {
+        if let Some(clock) = self.test_clock().await? {
             let app = App::connect(&self.settings, clock).await?;
             std::mem::replace(&mut self.app, app).stop().await;
         }
         Ok(self)
+    }
+
+    async fn test_clock(&self) -> anyhow::Result<Option<Clock>> {
+        let may_be_test = self.embedded.is_some() || self.settings.environment == Environment::Sandbox;
+        if may_be_test { test_clock_of(&self.app).await } else { Ok(None) }
     }
 
     pub(super) async fn leave(self) -> anyhow::Result<()> {
@@ -160,6 +165,9 @@ async fn state_rows(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> 
     ];
     rows.extend(tails(&reached.app).await?);
     rows.extend(lost(&reached.app.ledger).await?.into_iter().map(|units| ("lost".into(), units)));
+    let now_ms = reached.test_clock().await?.unwrap_or(host).now_ms();
+    let late = overdue(&reached.app.ledger.jobs().await?, now_ms).into_iter();
+    rows.extend(late.map(|late| ("overdue job".into(), late.to_string())));
     let damages = reached.app.ledger.damages().await?.into_iter();
     rows.extend(damages.map(|damage| {
         let Damage { work, item, reason, first_at_ms } = damage;

@@ -382,6 +382,7 @@ impl App {
         let options = jobs::JobOptions {
             idempotency_horizon_days: settings.ledger.idempotency_horizon_days,
             close_grace: Duration::from_secs(settings.ledger.close_grace_seconds),
+            entries_kept_months: settings.ledger.entries_kept_months,
         };
         let running = jobs::run_jobs(self.operations.clone(), self.ledger.clone(), options, self.stopping());
         self.spawn(async move {

@@ -89,6 +89,23 @@ pub struct GrantPrice {
     pub amount: Money,
 }
 
+/// How much of what is unused of a grant goes on when a period is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GrantRollover {
+    /// At most; where it is none, all of a grant that is given once, and nothing of one that recurs.
+    pub max: Option<Amount>,
+    /// At least: what is missing to it is granted.
+    pub min: Amount,
+}
+
+impl GrantRollover {
+    /// What the next period gets where this much is unused.
+    pub fn kept(&self, unused: Decimal) -> Decimal {
+        let least = self.min.decimal().max(unused);
+        self.max.map_or(least, |max| max.decimal().min(least))
+    }
+}
+
 /// Which grants burn first: 0 (first) to 100, 50 unless it is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
@@ -146,6 +163,8 @@ pub struct GrantTerms {
     pub expires_at_ms: i64,
     /// How often it is given.
     pub recurrence: Recurrence,
+    /// How much of it goes on when a period is closed.
+    pub rollover: GrantRollover,
     /// Why, for people.
     pub reason: String,
 }
@@ -171,6 +190,10 @@ impl GrantTerms {
         if let Some(price) = self.price {
             hasher.update(price.currency.code().as_bytes());
             hasher.update(price.amount.to_string().as_bytes());
+        }
+        if self.rollover != GrantRollover::default() {
+            let max = self.rollover.max.map_or("all".to_owned(), |max| max.to_string());
+            hasher.update(format!("rollover {max} {}", self.rollover.min).as_bytes());
         }
         *hasher.finalize().as_bytes()
     }
@@ -240,8 +263,30 @@ mod tests {
             effective_at_ms: None,
             expires_at_ms: 9_000,
             recurrence: Recurrence::None,
+            rollover: GrantRollover::default(),
             reason: "a gift".into(),
         }
+    }
+
+    fn rollover(max: Option<&str>, min: &str) -> GrantRollover {
+        let amount = |text: &str| Amount::parse(text).unwrap();
+        GrantRollover { max: max.map(amount), min: amount(min) }
+    }
+
+    #[rstest::rstest]
+    #[case::all_of_it(None, "0", 7, 7)]
+    #[case::up_to_the_most(Some("5"), "0", 7, 5)]
+    #[case::less_than_the_most(Some("5"), "0", 3, 3)]
+    #[case::up_to_the_least(None, "5", 3, 5)]
+    #[case::the_least_of_nothing(Some("5"), "5", 0, 5)]
+    #[case::nothing_may_go_on(Some("0"), "0", 7, 0)]
+    fn what_goes_on_of_a_grant_is_at_least_the_least_and_at_most_the_most(
+        #[case] max: Option<&str>,
+        #[case] min: &str,
+        #[case] unused: i64,
+        #[case] expected: i64,
+    ) {
+        assert_eq!(rollover(max, min).kept(unused.into()), Decimal::from(expected));
     }
 
     fn price(code: &str) -> Option<GrantPrice> {
@@ -281,6 +326,8 @@ mod tests {
             GrantTerms { recurrence: Recurrence::Period, ..terms() },
             GrantTerms { reason: String::new(), ..terms() },
             GrantTerms { price: price("EUR"), ..terms() },
+            GrantTerms { rollover: rollover(Some("5"), "0"), ..terms() },
+            GrantTerms { rollover: rollover(None, "5"), ..terms() },
         ] {
             assert_ne!(other.fingerprint(), first, "{other:?}");
         }

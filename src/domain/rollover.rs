@@ -3,7 +3,7 @@
 use rust_decimal::Decimal;
 
 use super::burn::{BurnPlace, Burnable, burn};
-use super::grant::GrantId;
+use super::grant::{GrantId, GrantRollover};
 use super::ids::OutboxId;
 use super::period::Window;
 
@@ -79,14 +79,25 @@ pub struct ClosingQuota {
     pub terms: RolloverTerms,
     /// What came over from earlier periods; what ends first comes first.
     pub rolled_in: Vec<RolledAmount>,
-    /// The grants of the period, each with whether it goes on after it.
-    pub grants: Vec<(Burnable, bool)>,
+    /// The grants of the period.
+    pub grants: Vec<ClosingGrant>,
     /// What was consumed of all of it: without what was consumed of holds that the period before has paid for.
     pub consumed: Decimal,
     /// What is available; open holds are not.
     pub available: Decimal,
     /// What open holds of earlier periods are set against grants: none of it is in what stands of these here.
     pub held_before: Vec<(GrantId, Decimal)>,
+}
+
+/// A grant of a period that is about to be closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosingGrant {
+    /// What of it can burn in the period.
+    pub burnable: Burnable,
+    /// What becomes of what is left of it.
+    pub fate: Fate,
+    /// How much of it goes on.
+    pub rollover: GrantRollover,
 }
 
 /// What becomes of an amount's unused part when its period is closed.
@@ -98,8 +109,10 @@ pub enum Fate {
     Rolls,
     /// It came over before, and all of it goes on until its last period.
     GoesOn(RolledIn),
-    /// It is a grant that goes on until its end.
+    /// It is a grant that goes on until its end, as far as its own terms say.
     GrantGoesOn(GrantId),
+    /// It is what the period got of a recurring grant: it rolls over by itself, as far as the grant's terms say.
+    GrantRolls,
 }
 
 /// An amount of a closing period.
@@ -115,12 +128,24 @@ pub struct Part {
     pub held: Decimal,
     /// What else of it open holds of earlier periods are set against: it may return to it.
     pub held_before: Decimal,
+    /// How much of it goes on, where it is a grant's.
+    pub rollover: GrantRollover,
 }
 
 impl Part {
     /// What is left of it, with what may return to it.
     pub fn left(&self) -> Decimal {
         self.unused + self.held + self.held_before
+    }
+
+    /// What of it stands in the next period by itself: more than was unused where its grant goes on with at least so
+    /// much.
+    pub fn goes_on(&self) -> Decimal {
+        match self.fate {
+            Fate::Lapses | Fate::Rolls => Decimal::ZERO,
+            Fate::GoesOn(_) => self.unused,
+            Fate::GrantGoesOn(_) | Fate::GrantRolls => self.rollover.kept(self.unused),
+        }
     }
 }
 
@@ -129,7 +154,7 @@ impl ClosingQuota {
     pub fn parts(&self) -> Vec<Part> {
         let base = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
         let rolled = RolledAmount::burnables(self.period, &self.rolled_in);
-        let grants = self.grants.iter().map(|(grant, _)| grant.clone());
+        let grants = self.grants.iter().map(|grant| grant.burnable.clone());
         let burnables: Vec<Burnable> = rolled.iter().cloned().chain(grants).collect();
         let burnt = burn((base, self.included), &burnables, self.consumed);
         let of_rolled =
@@ -139,38 +164,46 @@ impl ClosingQuota {
                     0 => Fate::Lapses,
                     _ => Fate::GoesOn(*rolled_in),
                 };
-                (burnable.place, burnable.amount, fate)
+                (burnable.place, burnable.amount, fate, GrantRollover::default())
             });
-        let counts = |(grant, _): &&(Burnable, bool)| grant.ends.is_none() && grant.amount >= Decimal::ZERO;
-        let counting = self.grants.iter().filter(counts);
-        let of_grants = counting.map(|(grant, goes_on)| {
-            let goes_on = grant.place.id.filter(|_| *goes_on);
-            (grant.place, grant.amount, goes_on.map_or(Fate::Lapses, Fate::GrantGoesOn))
+        let counts = |ClosingGrant { burnable, .. }: &&ClosingGrant| {
+            burnable.ends.is_none() && burnable.amount >= Decimal::ZERO
+        };
+        let of_grants = self.grants.iter().filter(counts).map(|ClosingGrant { burnable, fate, rollover }| {
+            (burnable.place, burnable.amount, *fate, *rollover)
         });
-        let mut all: Vec<_> =
-            [(base, self.included, Fate::Rolls)].into_iter().chain(of_rolled).chain(of_grants).collect();
+        let included = (base, self.included, Fate::Rolls, GrantRollover::default());
+        let mut all: Vec<_> = [included].into_iter().chain(of_rolled).chain(of_grants).collect();
         all.sort_by_key(|(place, ..)| *place);
-        let left = all.into_iter().map(|(place, amount, fate)| {
+        let left = all.into_iter().map(|(place, amount, fate, rollover)| Part {
+            fate,
+            grant: place.id,
             // A grant that has no cut yet has burnt nothing.
-            (place.id, fate, amount - burnt.get(&place).copied().unwrap_or_default())
+            unused: amount - burnt.get(&place).copied().unwrap_or_default(),
+            held: Decimal::ZERO,
+            held_before: Decimal::ZERO,
+            rollover,
         });
         self.without_holds(left.collect())
     }
 
-    fn without_holds(&self, unburnt: Vec<(Option<GrantId>, Fate, Decimal)>) -> Vec<Part> {
-        let all: Decimal = unburnt.iter().map(|(.., left)| *left).sum();
+    /// These parts without what of them the open holds are set against.
+    fn without_holds(&self, mut parts: Vec<Part>) -> Vec<Part> {
+        let all: Decimal = parts.iter().map(|part| part.unused).sum();
         let mut held = (all - self.available.max(Decimal::ZERO)).clamp(Decimal::ZERO, all.max(Decimal::ZERO));
-        let part = |(grant, fate, left): (Option<GrantId>, Fate, Decimal)| {
-            let set = held.min(left);
-            held -= set;
-            let of_it = self.held_before.iter().filter(|(id, _)| Some(*id) == grant);
-            let held_before: Decimal = of_it.map(|(_, held)| *held).sum();
-            // A grant of which nothing is left ends here.
-            let is_over = (left + held_before).is_zero() && matches!(fate, Fate::GrantGoesOn(_));
-            let fate = if is_over { Fate::Lapses } else { fate };
-            Part { fate, grant, unused: left - set, held: set, held_before }
-        };
-        unburnt.into_iter().map(part).collect()
+        for part in &mut parts {
+            part.held = held.min(part.unused);
+            held -= part.held;
+            part.unused -= part.held;
+            let of_it = self.held_before.iter().filter(|(id, _)| Some(*id) == part.grant);
+            part.held_before = of_it.map(|(_, held)| *held).sum();
+            // A grant ends here where nothing of it goes on, nor would if all of the holds returned.
+            let is_over = part.rollover.kept(part.left()).is_zero();
+            if is_over && matches!(part.fate, Fate::GrantGoesOn(_)) {
+                part.fate = Fate::Lapses;
+            }
+        }
+        parts
     }
 }
 
@@ -184,6 +217,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::domain::amount::Amount;
     use crate::domain::burn::Cut;
     use crate::domain::grant::{GrantId, GrantKind, Priority};
     use crate::domain::ids::{Epoch, IdempotencyKey, TenantId};
@@ -303,6 +337,42 @@ mod tests {
         }
     }
 
+    fn closing_grant(burnable: Burnable, goes_on: bool) -> ClosingGrant {
+        let goes_on = burnable.place.id.filter(|_| goes_on);
+        let fate = goes_on.map_or(Fate::Lapses, Fate::GrantGoesOn);
+        ClosingGrant { burnable, fate, rollover: GrantRollover::default() }
+    }
+
+    /// What goes on of a grant of ten of which so much is consumed or held, whether it is over, and the same of what a
+    /// period got of a recurring one.
+    #[rstest]
+    #[case::up_to_the_most(Some("4"), "0", 3, 0, (4, false))]
+    #[case::less_than_the_most(Some("4"), "0", 8, 0, (2, false))]
+    #[case::up_to_the_least(None, "5", 8, 0, (5, false))]
+    #[case::the_least_of_nothing(Some("9"), "5", 10, 0, (5, false))]
+    #[case::nothing_is_left(Some("9"), "0", 10, 0, (0, true))]
+    #[case::nothing_may_go_on(Some("0"), "0", 3, 0, (0, true))]
+    #[case::what_is_held_may_return(Some("4"), "0", 3, 7, (0, false))]
+    fn what_goes_on_of_a_grant(
+        #[case] max: Option<&str>,
+        #[case] min: &str,
+        #[case] consumed: i64,
+        #[case] held: i64,
+        #[case] (goes_on, is_over): (i64, bool),
+    ) {
+        let amount = |text: &str| Amount::parse(text).unwrap();
+        let rollover = GrantRollover { max: max.map(amount), min: amount(min) };
+        let of = |grant: ClosingGrant| {
+            let grants = vec![ClosingGrant { rollover, ..grant }];
+            let available = (10 - consumed - held).into();
+            ClosingQuota { grants, available, ..closing(0, 0, 50 + consumed) }.parts()[2]
+        };
+        let once = of(closing_grant(grant(60, 500), true));
+        assert_eq!((once.goes_on(), once.fate == Fate::Lapses), (goes_on.into(), is_over));
+        let recurs = of(ClosingGrant { fate: Fate::GrantRolls, ..closing_grant(grant(60, 100), false) });
+        assert_eq!((recurs.goes_on(), recurs.fate), (goes_on.into(), Fate::GrantRolls));
+    }
+
     #[rstest]
     #[case::that_burns_first_spares_the_included_amount(10, 100, 40, 20)]
     #[case::that_ends_sooner_too(50, 90, 40, 20)]
@@ -314,7 +384,7 @@ mod tests {
         #[case] expected: i64,
     ) {
         let quota = ClosingQuota {
-            grants: vec![(grant(priority, expires_at_ms), false)],
+            grants: vec![closing_grant(grant(priority, expires_at_ms), false)],
             available: (60 - consumed).into(),
             ..closing(50, 0, consumed)
         };
@@ -324,7 +394,7 @@ mod tests {
     #[test]
     fn a_grant_that_goes_on_keeps_what_is_left_of_it() {
         let of = |goes_on, consumed: i64| {
-            let grants = vec![(grant(60, 500), goes_on)];
+            let grants = vec![closing_grant(grant(60, 500), goes_on)];
             ClosingQuota { grants, available: (60 - consumed).into(), ..closing(0, 0, consumed) }.parts()[2]
         };
         let Fate::GrantGoesOn(_) = of(true, 54).fate else { panic!("it goes on") };
@@ -336,8 +406,8 @@ mod tests {
             (Fate::Lapses, 0.into()),
             "nothing is left of it"
         );
-        let grants = vec![(grant(60, 500), true)];
-        let held_before = vec![(grants[0].0.place.id.unwrap(), 3.into())];
+        let grants = vec![closing_grant(grant(60, 500), true)];
+        let held_before = vec![(grants[0].burnable.place.id.unwrap(), 3.into())];
         let held = ClosingQuota { grants, held_before, available: 0.into(), ..closing(0, 0, 60) }.parts()[2];
         assert_eq!((held.unused, held.held_before), (0.into(), 3.into()));
         assert_eq!(held.fate, of(true, 54).fate, "what is held of it may return to it");

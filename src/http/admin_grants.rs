@@ -15,7 +15,9 @@ use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::amount::Amount;
-use crate::domain::grant::{self, GrantId, GrantKind, GrantPrice, GrantTerms, NO_END_MS, Priority};
+use crate::domain::grant::{
+    self, GrantId, GrantKind, GrantPrice, GrantRollover, GrantTerms, NO_END_MS, Priority,
+};
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
@@ -90,6 +92,14 @@ struct GrantBody {
     /// `none`: once. `period`: again in each period that begins before its end; what is unburnt of it ends with each.
     #[serde(default)]
     recurrence: Recurrence,
+    /// How much of what is unused of it goes on at most when a period is closed; the rest lapses. Absent or null: all
+    /// of one that is given once, until it ends, and nothing of one that recurs. What goes on of one that recurs counts
+    /// in as many periods as the quota's `rollover_periods` says. Not for a grant with a `paid_amount`.
+    #[serde(default)]
+    max_rollover: Option<Amount>,
+    /// How much of it the next period gets at least, at most `amount` and `max_rollover`: what is missing is granted.
+    #[serde(default)]
+    min_rollover: Option<Amount>,
     /// Why, for people: at most 500 characters.
     #[serde(default)]
     #[schema(example = "welcome")]
@@ -118,6 +128,7 @@ impl GrantBody {
             effective_at_ms: self.effective_at.map(|Time(at_ms)| at_ms),
             expires_at_ms: self.expires_at.map_or(NO_END_MS, |Time(at_ms)| at_ms),
             recurrence: self.recurrence.into(),
+            rollover: GrantRollover { max: self.max_rollover, min: self.min_rollover.unwrap_or_default() },
             reason: self.reason,
         })
     }
@@ -165,6 +176,11 @@ struct GrantAnswer {
     expires_at: Option<String>,
     /// `none`: once. `period`: again in each period.
     recurrence: Recurrence,
+    /// How much of what is unused of it goes on at most when a period is closed; null: all of one that is given once,
+    /// nothing of one that recurs.
+    max_rollover: Option<String>,
+    /// How much of it the next period gets at least.
+    min_rollover: String,
     /// Why.
     reason: String,
     /// `scheduled`: it begins later. `active`. `ending`: it is voided, and what is unburnt is not booked yet. `voided`.
@@ -197,6 +213,8 @@ impl From<GrantDetails> for GrantAnswer {
             effective_at: rfc3339(stored.effective_at_ms),
             expires_at: grant::end_of(stored.expires_at_ms).map(rfc3339),
             recurrence: stored.recurrence.into(),
+            max_rollover: stored.rollover.max.map(|amount| amount.to_string()),
+            min_rollover: stored.rollover.min.to_string(),
             reason: stored.reason,
             status: state.as_str().into(),
             voided_at: stored.voided_at_ms.map(rfc3339),

@@ -1,5 +1,7 @@
 //! Retention: rows that no repeat can ask for any more leave the busy tables. Entries are never touched.
 
+use chrono::NaiveDate;
+
 use crate::ledger::Ledger;
 use crate::operations::Answer;
 
@@ -59,6 +61,20 @@ pub(super) async fn clear(
     failure.map_or_else(|| Ok(outcome.join(", ")), |error| Err(error.into()))
 }
 
+/// Names the months of entries that are old enough to be detached, if there are any: nothing leaves by itself.
+pub(super) async fn months_that_may_leave(
+    now_ms: i64,
+    ledger: &Ledger,
+    kept_months: u32,
+) -> Answer<Option<String>> {
+    Ok(named(&ledger.months_to_detach(kept_months, now_ms).await?))
+}
+
+fn named(months: &[NaiveDate]) -> Option<String> {
+    let named: Vec<_> = months.iter().map(|month| month.format("%Y-%m").to_string()).collect();
+    (!named.is_empty()).then(|| format!("months of entries that may be detached: {}", named.join(", ")))
+}
+
 /// Rows resolved before this instant (unix ms) can meet no repeat any more.
 fn resolved_before_ms(now_ms: i64, horizon_days: u64) -> i64 {
     let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
@@ -68,6 +84,13 @@ fn resolved_before_ms(now_ms: i64, horizon_days: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn months_that_may_be_detached_are_named_if_there_are_any() {
+        let months = ["2016-01-01", "2016-12-01"].map(|day| day.parse().unwrap());
+        assert_eq!(named(&months).unwrap(), "months of entries that may be detached: 2016-01, 2016-12");
+        assert_eq!(named(&[]), None);
+    }
 
     #[test]
     fn a_row_stays_for_longer_than_an_event_that_named_a_time_ahead_may_be_sent_again() {

@@ -15,6 +15,8 @@ pub struct JobOptions {
     pub idempotency_horizon_days: u64,
     /// How long after its end a period still takes what happened in it, before it is closed.
     pub close_grace: Duration,
+    /// For how many months entries are kept at least.
+    pub entries_kept_months: u32,
 }
 
 /// Every job.
@@ -66,14 +68,23 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
     ALL.into_iter().find(|job| name(*job) == found)
 }
 
-/// The next time at which the job is due. Missed times are not made good one by one.
-pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
-    let every_ms = match job {
+/// How often the job is due.
+pub(super) fn beat(job: Job) -> Duration {
+    Duration::from_millis(every_ms(job).unsigned_abs())
+}
+
+fn every_ms(job: Job) -> i64 {
+    match job {
         Job::Webhooks => MINUTE_MS / 6,
         Job::Restore | Job::Grants | Job::Upgrades | Job::Notices => MINUTE_MS,
         Job::Periods | Job::Close | Job::Statements => 5 * MINUTE_MS,
         Job::Estimates | Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
-    };
+    }
+}
+
+/// The next time at which the job is due. Missed times are not made good one by one.
+pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
+    let every_ms = every_ms(job);
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
 
@@ -129,8 +140,10 @@ async fn once(
         }
         Job::Close => {
             let done = operations.periods.close_showing(manner, options.close_grace, progress).await?;
-            let verb = if manner.dry_run { "would close" } else { "closed" };
-            Ok(format!("{verb} {} periods; {} wait", done.closed, done.waiting))
+            Ok(match manner.dry_run {
+                true => dry_runs::of_close(&done),
+                false => format!("closed {} periods; {} wait", done.closed, done.waiting),
+            })
         }
         Job::Statements => {
             let done = operations.statements.issue(manner, options.close_grace).await?;
@@ -165,7 +178,9 @@ async fn once(
         }
         Job::Retention => {
             let (now_ms, late_ms) = (operations.now_ms(), operations.jobs.longest_late_ms());
-            retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await
+            let cleared = retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await?;
+            let may_leave = retention::months_that_may_leave(now_ms, ledger, options.entries_kept_months);
+            Ok(may_leave.await?.map_or(cleared.clone(), |months| format!("{cleared}; {months}")))
         }
     }
 }

@@ -20,7 +20,7 @@ use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, cursors, instant, nu
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::period::Window;
-use crate::domain::rollover::ClosingQuota;
+use crate::domain::rollover::{ClosingQuota, Fate, Part};
 
 /// What of a grant the gate has in the period after `ended`.
 struct Advance<'a> {
@@ -70,7 +70,7 @@ impl Ledger {
                 }
                 capacities::lock_tenants(connection, periods.iter().map(|one| &one.ended.tenant)).await?;
                 let standing = closures::read(connection, &periods, Duration::ZERO).await?;
-                let ready = standing.iter().filter(|row| !row.waits);
+                let ready = standing.iter().filter(|row| !row.waits());
                 let candidates: Vec<_> = ready.map(|row| row.candidate(&periods, Vec::new())).collect();
                 let quotas = rollovers::closing(connection, &candidates).await?;
                 let advances: Vec<_> =
@@ -89,14 +89,17 @@ impl Ledger {
 /// The advances of one quota. Also of a grant of which nothing is left: that it is known.
 fn of<'a>(ended: &'a Candidate, quota: &ClosingQuota) -> Vec<Advance<'a>> {
     let parts = quota.parts();
-    let unused = |id| parts.iter().find(|part| part.grant == Some(id)).map(|part| part.unused);
+    let goes_on = |id| parts.iter().find(|part| part.grant == Some(id)).map(Part::goes_on);
     let advance = |grant: GrantId| Advance {
         ended,
         grant,
-        amount: unused(grant).unwrap_or_default().max(Decimal::ZERO),
+        amount: goes_on(grant).unwrap_or_default().max(Decimal::ZERO),
     };
-    let going_on = quota.grants.iter().filter(|(_, goes_on)| *goes_on);
-    going_on.filter_map(|(burnable, _)| burnable.place.id).map(advance).collect()
+    let going_on = quota.grants.iter().filter_map(|grant| match grant.fate {
+        Fate::GrantGoesOn(id) => Some(id),
+        _ => None,
+    });
+    going_on.map(advance).collect()
 }
 
 async fn insert(connection: &mut AsyncPgConnection, advances: &[Advance<'_>]) -> Result<(), LedgerError> {

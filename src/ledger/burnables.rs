@@ -8,14 +8,15 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
-use super::grants::StoredGrant;
+use super::grants::{self, StoredGrant};
 use super::prepared::{Statement, sql_query};
 use super::quotas::PeriodKey;
 use super::{LedgerError, instant, number};
 use crate::domain::burn::{BurnPlace, Burnable, Cut};
-use crate::domain::grant::{GrantId, GrantKind, Priority, Recurrence};
+use crate::domain::grant::{GrantId, GrantKind, GrantRollover, Priority, Recurrence};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use crate::domain::period::Window;
+use crate::domain::rollover::Fate;
 
 #[derive(QueryableByName)]
 struct Row {
@@ -47,6 +48,12 @@ struct Row {
     is_of_plan: bool,
     #[diesel(sql_type = Bool)]
     goes_on: bool,
+    #[diesel(sql_type = Bool)]
+    recurs: bool,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    max_rollover: Option<Decimal>,
+    #[diesel(sql_type = Numeric)]
+    min_rollover: Decimal,
     #[diesel(sql_type = Array<BigInt>)]
     grow_epochs: Vec<i64>,
     #[diesel(sql_type = Array<BigInt>)]
@@ -75,8 +82,10 @@ pub(crate) struct BookedGrant {
     pub(crate) made_as: GrantId,
     /// Whether it was voided; its end may not be cut yet.
     pub(crate) is_voided: bool,
-    /// Whether what is left of it goes on after the period, unless it is cut there.
-    pub(crate) goes_on: bool,
+    /// What becomes of what is left of it when the period is closed, unless it is cut there.
+    pub(crate) fate: Fate,
+    /// How much of it goes on then.
+    pub(crate) rollover: GrantRollover,
 }
 
 impl BookedGrant {
@@ -118,7 +127,14 @@ impl Row {
         };
         let made_as = GrantId::from_uuid(self.repeats.unwrap_or(self.id));
         let is_voided = voided_at_ms.is_some();
-        let booked = BookedGrant { burnable, made_as, is_voided, goes_on: self.goes_on };
+        let rollover =
+            grants::rollover(self.max_rollover, self.min_rollover).ok_or_else(|| damaged("rollover"))?;
+        let fate = match (self.goes_on, rollover.max) {
+            (true, _) => Fate::GrantGoesOn(GrantId::from_uuid(self.id)),
+            (false, Some(_)) if self.recurs => Fate::GrantRolls,
+            _ => Fate::Lapses,
+        };
+        let booked = BookedGrant { burnable, made_as, is_voided, fate, rollover };
         Ok(((self.tenant, self.meter, self.period_start.0), booked))
     }
 }

@@ -244,8 +244,8 @@ impl Origin {
     fn held(&self, parts: Vec<HeldPart>) -> ReturningHolds {
         let of_sums = || {
             vec![
-                HeldPart { held: self.held_of_included, fate: HeldFate::Rolls },
-                HeldPart { held: self.held_after, fate: HeldFate::Lapses },
+                HeldPart::of(self.held_of_included, HeldFate::Rolls),
+                HeldPart::of(self.held_after, HeldFate::Lapses),
             ]
         };
         let rolls_as =

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::carried_holds::Carried;
+use super::closed::{self, Closed, Closing};
 use super::columns::Milliseconds;
 use super::functions::interval;
 use super::grant_sales::{self, BurntGrant};
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
-use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
+use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::close::{carry_holds, go_on, repay_overage, settle, settle_overage};
 use crate::domain::period::Window;
@@ -56,36 +57,6 @@ pub struct ClosingPeriod {
     pub next: Option<QuotaPeriod>,
     /// When the last period ends in which counts what rolls over of it (unix ms); none where that is not known.
     pub rollover_ends_ms: Option<i64>,
-}
-
-/// How periods are closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Closing {
-    /// What has to be booked of the partition before.
-    pub after: OutboxId,
-    /// How long after its end a period counts as open.
-    pub grace: Duration,
-    /// Whether to say only what would be booked.
-    pub dry_run: bool,
-    /// The service's time (unix ms): periods that have not ended by then are in the gate.
-    pub now_ms: i64,
-}
-
-/// What a close has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Closed {
-    /// Periods that are closed now.
-    pub closed: u64,
-    /// Periods that wait: for calls, grants or the period before.
-    pub waiting: u64,
-}
-
-impl Closed {
-    /// Adds what another part has done.
-    pub fn add(&mut self, other: Self) {
-        self.closed += other.closed;
-        self.waiting += other.waiting;
-    }
 }
 
 /// A period that has ended, as it is read.
@@ -134,9 +105,11 @@ pub(super) struct Standing {
     preserve_overage: bool,
     #[diesel(sql_type = Bool)]
     has_quota: bool,
-    /// Whether its close has to wait.
+    /// Whether its close has to wait for anything but the close of the period before.
     #[diesel(sql_type = Bool)]
-    pub(super) waits: bool,
+    waits_by_itself: bool,
+    #[diesel(sql_type = Bool)]
+    waits_for_before: bool,
 }
 
 impl Standing {
@@ -162,13 +135,27 @@ impl Standing {
         }
     }
 
+    pub(super) fn key(&self) -> PeriodKey {
+        self.ended.key()
+    }
+
+    /// Whether its close has to wait.
+    pub(super) fn waits(&self) -> bool {
+        self.waits_by_itself || self.waits_for_before
+    }
+
+    /// What is available once what holds are charged to the next period is.
+    pub(super) fn unused(&self) -> Decimal {
+        (self.available + self.charged()).max(Decimal::ZERO)
+    }
+
     /// What the open holds have pushed it over its quota: they are charged to the next period.
     fn charged(&self) -> Decimal {
         (-self.available).clamp(Decimal::ZERO, self.reserved.max(Decimal::ZERO))
     }
 
     /// What was used beyond it.
-    fn overage(&self) -> Decimal {
+    pub(super) fn overage(&self) -> Decimal {
         (-self.available - self.charged()).max(Decimal::ZERO)
     }
 
@@ -255,7 +242,7 @@ impl Ledger {
                 let standing = read(connection, &periods, closing.grace).await?;
                 let next = next_of_holds(connection, &standing).await?;
                 let waits =
-                    |row: &Standing| row.waits || (row.has_holds() && !next.contains_key(&row.ended.key()));
+                    |row: &Standing| row.waits() || (row.has_holds() && !next.contains_key(&row.ended.key()));
                 let (waiting, ready): (Vec<_>, Vec<_>) = standing.into_iter().partition(waits);
                 let goes_on = |row: &Standing| {
                     let (tenant, meter, _) = row.ended.key();
@@ -265,8 +252,14 @@ impl Ledger {
                 };
                 let (going_on, ready): (Vec<_>, Vec<_>) = ready.into_iter().partition(goes_on);
                 let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
-                let closed = Closed { closed: count(ready.len()), waiting: count(waiting.len()) };
-                if !closing.dry_run {
+                let mut closed = Closed { closed: count(ready.len()), ..Closed::default() };
+                closed.waiting = count(waiting.len());
+                if closing.dry_run {
+                    let later = waiting.iter().filter(|row| row.waits_for_before && !row.waits_by_itself);
+                    closed.later = count(later.count());
+                    closed.waiting -= closed.later;
+                    closed.units = closed::units(connection, &periods, &ready).await?;
+                } else {
                     close(connection, partition, &periods, (ready, next), closing, closed_at_ms).await?;
                 }
                 let asked = |row: Standing| EndedPeriod { may_go_on: true, ..row.ended.read() };
@@ -309,7 +302,7 @@ async fn close(
 }
 
 /// What those of their open holds are set against that had come into these periods.
-async fn held_before(
+pub(super) async fn held_before(
     connection: &mut AsyncPgConnection,
     ready: &[Standing],
 ) -> Result<HashMap<PeriodKey, Vec<HeldPart>>, LedgerError> {
@@ -358,7 +351,7 @@ async fn next_of_holds(
     connection: &mut AsyncPgConnection,
     standing: &[Standing],
 ) -> Result<HashMap<PeriodKey, Window>, LedgerError> {
-    let held = || standing.iter().filter(|row| !row.waits && row.has_holds());
+    let held = || standing.iter().filter(|row| !row.waits() && row.has_holds());
     let asked: BTreeSet<PeriodKey> = held().map(|row| row.ended.key()).collect();
     if asked.is_empty() {
         return Ok(HashMap::new());

@@ -28,15 +28,10 @@ pub(super) struct Continuing {
     pub(super) start_ms: i64,
     pub(super) grant: GrantId,
     pub(super) amount: Decimal,
+    /// What of it was unused in the period before.
+    pub(super) rolled: Decimal,
     /// Where it returned of carried holds; none where it was unused in the period before.
     pub(super) returned_at: Option<OutboxId>,
-}
-
-impl Continuing {
-    /// What of it was unused in the period before.
-    fn rolled(&self) -> Decimal {
-        if self.returned_at.is_some() { Decimal::ZERO } else { self.amount }
-    }
 }
 
 /// Notes what goes on, beside what is noted already.
@@ -53,7 +48,7 @@ pub(super) async fn add(
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(continuing.iter().map(|one| one.start_ms))?)
         .bind::<Array<Uuid>, _>(continuing.iter().map(|one| one.grant.uuid()).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(continuing.iter().map(|one| one.amount).collect::<Vec<_>>())
-        .bind::<Array<Numeric>, _>(continuing.iter().map(Continuing::rolled).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(continuing.iter().map(|one| one.rolled).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     add_returned(connection, continuing).await

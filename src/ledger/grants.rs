@@ -21,7 +21,7 @@ use super::{
 };
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
-use crate::domain::grant::{GrantId, GrantKind, GrantPrice, GrantTerms, Priority, Recurrence};
+use crate::domain::grant::{GrantId, GrantKind, GrantPrice, GrantRollover, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::money::Currency;
 use crate::domain::movements::Movement;
@@ -55,6 +55,8 @@ pub struct StoredGrant {
     pub repeats: Option<GrantId>,
     /// Whether it lasts longer than the period in which it has begun: what is left of it goes on then.
     pub goes_on: bool,
+    /// How much of it goes on.
+    pub rollover: GrantRollover,
     /// Why, for people.
     pub reason: String,
     /// The hash of what was asked for.
@@ -137,6 +139,8 @@ pub(crate) struct Row {
     paid_amount: Option<Decimal>,
     currency: Option<String>,
     goes_on: bool,
+    max_rollover: Option<Decimal>,
+    min_rollover: Decimal,
 }
 
 impl Row {
@@ -161,6 +165,7 @@ impl Row {
             recurrence: Recurrence::from_word(&self.recurrence).ok_or_else(|| damaged("recurrence"))?,
             repeats: self.repeats.map(GrantId::from_uuid),
             goes_on: self.goes_on,
+            rollover: rollover(self.max_rollover, self.min_rollover).ok_or_else(|| damaged("rollover"))?,
             reason: self.reason,
             fingerprint: self.fingerprint,
             created_at_ms: self.created_at,
@@ -174,6 +179,12 @@ impl Row {
             },
         })
     }
+}
+
+/// The terms on which it goes on, as they are stored.
+pub(super) fn rollover(max: Option<Decimal>, min: Decimal) -> Option<GrantRollover> {
+    let max = max.map(Amount::from_decimal).transpose().ok()?;
+    Some(GrantRollover { max, min: Amount::from_decimal(min).ok()? })
 }
 
 fn price(amount: Decimal, code: &str) -> Option<GrantPrice> {
@@ -322,6 +333,7 @@ async fn create(
         recurrence: terms.recurrence,
         repeats: None,
         goes_on: false,
+        rollover: terms.rollover,
         reason: terms.reason.clone(),
         fingerprint: terms.fingerprint(),
         created_at_ms: new.now_ms,
@@ -488,6 +500,8 @@ pub(crate) async fn insert(
         grants::recurrence.eq(stored.recurrence.as_str()),
         grants::repeats.eq(stored.repeats.map(GrantId::uuid)),
         grants::goes_on.eq(stored.goes_on),
+        grants::max_rollover.eq(stored.rollover.max.map(Amount::decimal)),
+        grants::min_rollover.eq(stored.rollover.min.decimal()),
         grants::reason.eq(&stored.reason),
         grants::fingerprint.eq(&stored.fingerprint),
         grants::created_at.eq(instant::from_ms(stored.created_at_ms)?),

@@ -16,9 +16,9 @@ use super::quotas::PeriodKey;
 use super::rolled_amounts::{self, Arriving};
 use super::rollovers::Left;
 use super::schema::{cuts, held_parts};
-use super::{LedgerError, instant, number};
+use super::{LedgerError, grants, instant, number};
 use crate::domain::amount::Amount;
-use crate::domain::grant::GrantId;
+use crate::domain::grant::{GrantId, GrantRollover};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::close::return_carried;
@@ -47,8 +47,22 @@ impl From<Left> for CarriedLeft {
 impl CarriedLeft {
     /// What all of the holds are set against: the older ones are used before the others.
     fn held(&self) -> impl Iterator<Item = HeldPart> + '_ {
-        let new = self.parts.iter().map(|part| HeldPart { held: part.held, fate: HeldFate::of(part.fate) });
+        let new = self.parts.iter().map(|part| self.held_part(part));
         self.older.iter().copied().chain(new).filter(|part| !part.held.is_zero())
+    }
+
+    fn held_part(&self, part: &Part) -> HeldPart {
+        let fate = match part.fate {
+            Fate::Lapses => HeldFate::Lapses,
+            Fate::Rolls => HeldFate::Rolls,
+            Fate::GoesOn(rolled_in) => HeldFate::GoesOn(RolledIn {
+                periods_left: rolled_in.periods_left.saturating_sub(1),
+                ..rolled_in
+            }),
+            Fate::GrantGoesOn(id) => HeldFate::Grant(id),
+            Fate::GrantRolls => self.rolls_as.map_or(HeldFate::Lapses, HeldFate::GoesOn),
+        };
+        HeldPart { held: part.held, fate, rollover: part.rollover, unused: part.unused }
     }
 
     /// What of the holds is set against what rolls over.
@@ -70,24 +84,14 @@ pub(super) enum HeldFate {
     Lapses,
     /// It rolls over with the quota, as far as that may.
     Rolls,
-    /// It goes on with an amount that came over before, as that stands in the next period.
+    /// It goes on with an amount that came over before, or that a recurring grant leaves, as that stands in the next
+    /// period.
     GoesOn(RolledIn),
     /// It goes on with a grant, unless that has ended before.
     Grant(GrantId),
 }
 
 impl HeldFate {
-    fn of(fate: Fate) -> Self {
-        match fate {
-            Fate::Lapses => Self::Lapses,
-            Fate::Rolls => Self::Rolls,
-            Fate::GoesOn(rolled_in) => {
-                Self::GoesOn(RolledIn { periods_left: rolled_in.periods_left.saturating_sub(1), ..rolled_in })
-            }
-            Fate::GrantGoesOn(id) => Self::Grant(id),
-        }
-    }
-
     fn word(self) -> &'static str {
         match self {
             Self::Lapses => "lapses",
@@ -103,9 +107,18 @@ impl HeldFate {
 pub(super) struct HeldPart {
     pub(super) held: Decimal,
     pub(super) fate: HeldFate,
+    /// How much of the amount goes on, where that is a grant's.
+    pub(super) rollover: GrantRollover,
+    /// What else of the amount was unused at the last close.
+    pub(super) unused: Decimal,
 }
 
 impl HeldPart {
+    /// What is set against an amount that is no grant's.
+    pub(super) fn of(held: Decimal, fate: HeldFate) -> Self {
+        Self { held, fate, rollover: GrantRollover::default(), unused: Decimal::ZERO }
+    }
+
     /// The grant that it is of, if it is of one, and how much.
     pub(super) fn of_grant(&self) -> Option<(GrantId, Decimal)> {
         match self.fate {
@@ -114,13 +127,24 @@ impl HeldPart {
         }
     }
 
+    /// What more of it is available where it had returned up to `was`, and returns up to `is`; `before` of other parts
+    /// of the same amount returned before it.
+    fn more(&self, before: Decimal, was: Decimal, is: Decimal) -> Decimal {
+        let kept = |returned| self.rollover.kept(self.unused + before + returned);
+        kept(is) - kept(was)
+    }
+
     /// It once its period is closed as well, which leaves these parts: of what went on for one more period only the
     /// grants that go on again are still there.
     pub(super) fn after(self, left: &[Part]) -> Self {
-        let goes_on = |id| left.iter().any(|part| part.fate == Fate::GrantGoesOn(id));
-        match self.fate {
-            HeldFate::Grant(id) if goes_on(id) => self,
-            _ => Self { fate: HeldFate::Lapses, ..self },
+        let goes_on = |id| left.iter().find(|part| part.fate == Fate::GrantGoesOn(id));
+        let grant = match self.fate {
+            HeldFate::Grant(id) => goes_on(id),
+            _ => None,
+        };
+        match grant {
+            Some(part) => Self { unused: part.unused, ..self },
+            None => Self { fate: HeldFate::Lapses, ..self },
         }
     }
 }
@@ -156,6 +180,7 @@ impl ReturningHolds {
         let (from, to) = (self.returned - self.charged, self.returned + amount.decimal() - self.charged);
         self.returned += amount.decimal();
         let (mut rolled, mut kept) = (zero, zero);
+        let mut of_grants: HashMap<GrantId, Decimal> = HashMap::new();
         for (part, was, is) in self.reached(from, to) {
             let more = match part.fate {
                 HeldFate::Lapses => zero,
@@ -164,13 +189,19 @@ impl ReturningHolds {
                     let before = self.unused + rolled;
                     self.terms.kept(before + is) - self.terms.kept(before + was)
                 }
-                HeldFate::GoesOn(_) | HeldFate::Grant(_) => is - was,
+                HeldFate::GoesOn(_) => part.more(zero, was, is),
+                HeldFate::Grant(id) => {
+                    let before = of_grants.entry(id).or_default();
+                    let more = part.more(*before, was, is);
+                    *before += part.held.min(is);
+                    more
+                }
             };
             if part.fate == HeldFate::Rolls {
                 rolled += part.held.min(is);
             }
             kept += more;
-            self.kept.push((place, HeldPart { held: more, fate: part.fate }));
+            self.kept.push((place, HeldPart { held: more, ..part }));
         }
         let rolls = |unused: Amount| if unused.is_zero() { Amount::ZERO } else { positive(kept) };
         return_carried(period, amount, positive(owed), Amount::ZERO, rolls)
@@ -223,8 +254,15 @@ impl ReturningHolds {
         let continuing = |(place, part): &(OutboxId, HeldPart)| {
             let HeldFate::Grant(grant) = part.fate else { return None };
             let (tenant, meter, returned_at) = (tenant.clone(), meter.clone(), Some(*place));
-            let one =
-                Continuing { tenant, meter, start_ms: *start_ms, grant, amount: part.held, returned_at };
+            let one = Continuing {
+                tenant,
+                meter,
+                start_ms: *start_ms,
+                grant,
+                amount: part.held,
+                rolled: Decimal::ZERO,
+                returned_at,
+            };
             (!part.held.is_zero()).then_some(one)
         };
         self.kept.iter().filter_map(continuing).collect()
@@ -239,7 +277,7 @@ fn positive(amount: Decimal) -> Amount {
 pub(super) async fn note(connection: &mut AsyncPgConnection, carried: &[Carried]) -> Result<(), LedgerError> {
     let mut rows = Vec::new();
     for carried in carried {
-        for (place, HeldPart { held, fate }) in (0_i32..).zip(carried.left.held()) {
+        for (place, HeldPart { held, fate, rollover, unused }) in (0_i32..).zip(carried.left.held()) {
             let (goes_on, grant) = match fate {
                 HeldFate::GoesOn(rolled_in) => (Some(rolled_in), None),
                 HeldFate::Grant(id) => (None, Some(id.uuid())),
@@ -255,6 +293,9 @@ pub(super) async fn note(connection: &mut AsyncPgConnection, carried: &[Carried]
                 held_parts::ends_at.eq(goes_on.map(|one| instant::from_ms(one.ends_at_ms)).transpose()?),
                 held_parts::periods_left.eq(goes_on.map(|one| i16::from(one.periods_left))),
                 held_parts::grant_id.eq(grant),
+                held_parts::max_rollover.eq(rollover.max.map(Amount::decimal)),
+                held_parts::min_rollover.eq(rollover.min.decimal()),
+                held_parts::unused.eq(unused),
             ));
         }
     }
@@ -282,10 +323,18 @@ struct Row {
     periods_left: Option<i16>,
     #[diesel(sql_type = Nullable<Uuid>)]
     grant_id: Option<uuid::Uuid>,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    max_rollover: Option<Decimal>,
+    #[diesel(sql_type = Numeric)]
+    min_rollover: Decimal,
+    #[diesel(sql_type = Numeric)]
+    unused: Decimal,
 }
 
 impl Row {
     fn part(&self) -> Result<HeldPart, LedgerError> {
+        let what = || format!("what holds of {} {} are set against", self.tenant, self.meter);
+        let damaged = || LedgerError::Damaged(what());
         let rolled_in = self.ends_at.as_ref().map(|ends_at| RolledIn {
             amount: Decimal::ZERO,
             ends_at_ms: ends_at.0,
@@ -296,14 +345,10 @@ impl Row {
             ("rolls", ..) => HeldFate::Rolls,
             ("goes_on", Some(rolled_in), _) => HeldFate::GoesOn(rolled_in),
             ("grant", _, Some(id)) => HeldFate::Grant(GrantId::from_uuid(id)),
-            _ => {
-                return Err(LedgerError::Damaged(format!(
-                    "what holds of {} {} are set against",
-                    self.tenant, self.meter
-                )));
-            }
+            _ => return Err(damaged()),
         };
-        Ok(HeldPart { held: self.held, fate })
+        let rollover = grants::rollover(self.max_rollover, self.min_rollover).ok_or_else(damaged)?;
+        Ok(HeldPart { held: self.held, fate, rollover, unused: self.unused })
     }
 }
 
@@ -366,129 +411,4 @@ pub(super) async fn give_back(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::movements::{Account, Accounts};
-
-    const PERIOD: Window = Window { start_ms: 0, end_ms: 1_000 };
-
-    fn part(held: i64, fate: HeldFate) -> HeldPart {
-        HeldPart { held: held.into(), fate }
-    }
-
-    /// Ten are charged, then these parts; four more of what rolls over were unused.
-    fn holds(min: i64, max: i64, parts: Vec<HeldPart>) -> ReturningHolds {
-        ReturningHolds {
-            charged: 10.into(),
-            parts,
-            unused: 4.into(),
-            terms: RolloverTerms { max: max.into(), min: min.into(), reroll: false },
-            rolls_as: None,
-            returned: Decimal::ZERO,
-            kept: Vec::new(),
-            ended: HashMap::new(),
-        }
-    }
-
-    fn at(sequence: u64) -> OutboxId {
-        OutboxId { epoch: Epoch(1), sequence }
-    }
-
-    /// Five were set against what came over, fifteen against the included amount, and the rest against a grant.
-    fn plain(max_rollover: i64) -> ReturningHolds {
-        holds(0, max_rollover, vec![part(15, HeldFate::Rolls), part(5, HeldFate::Lapses)])
-    }
-
-    /// What is available again and what lapses, part by part.
-    fn returns(mut holds: ReturningHolds, parts: &[u64]) -> Vec<(i64, i64)> {
-        let take = |part: &u64| {
-            let mut accounts = Accounts::default();
-            let movements = holds.take(PERIOD, at(1), Amount::from_integer(*part));
-            movements.iter().for_each(|movement| movement.apply(&mut accounts));
-            let of = |account: Account| i64::try_from(accounts[account.index()]).unwrap();
-            assert_eq!(-of(Account::Reserved), i64::try_from(*part).unwrap());
-            (of(Account::Available), of(Account::Lapsed))
-        };
-        parts.iter().map(take).collect()
-    }
-
-    #[rstest::rstest]
-    #[case::what_is_charged_first(100, &[6, 4], &[(6, 0), (4, 0)])]
-    #[case::then_what_burns_last_and_lapses(100, &[13, 2], &[(10, 3), (0, 2)])]
-    #[case::then_the_included_amount_which_goes_on(100, &[15, 15], &[(10, 5), (15, 0)])]
-    #[case::as_far_as_it_may_beside_what_was_unused(12, &[15, 5, 10], &[(10, 5), (5, 0), (3, 7)])]
-    #[case::then_what_burns_first_and_lapses(100, &[30, 10], &[(25, 5), (0, 10)])]
-    #[case::nothing_goes_on(0, &[40], &[(10, 30)])]
-    #[case::all_at_once(12, &[40], &[(18, 22)])]
-    fn what_returns_of_carried_holds(
-        #[case] max_rollover: i64,
-        #[case] parts: &[u64],
-        #[case] expected: &[(i64, i64)],
-    ) {
-        assert_eq!(returns(plain(max_rollover), parts), expected);
-    }
-
-    #[test]
-    fn what_returns_goes_on_with_the_amount_that_it_was_set_against() {
-        let older = RolledIn { amount: Decimal::ZERO, ends_at_ms: 5_000, periods_left: 2 };
-        let parts =
-            vec![part(6, HeldFate::Rolls), part(4, HeldFate::Rolls), part(3, HeldFate::GoesOn(older))];
-        let of = |min| holds(min, 12, parts.clone());
-        assert_eq!(
-            returns(of(0), &[10, 2, 1, 4, 6]),
-            [(10, 0), (2, 0), (1, 0), (4, 0), (4, 2)],
-            "twelve roll over at most"
-        );
-        let least = [(10, 0), (3, 0), (0, 4), (4, 2)];
-        assert_eq!(
-            returns(of(8), &[10, 3, 4, 6]),
-            least,
-            "four of what was unused were granted at the close"
-        );
-        let mut all = of(0);
-        all.take(PERIOD, at(1), Amount::from_integer(23));
-        let kept: Decimal = all.kept.iter().map(|(_, part)| part.held).sum();
-        assert_eq!(kept, Decimal::from(11));
-        assert!(all.kept.contains(&(at(1), part(3, HeldFate::GoesOn(older)))), "{:?}", all.kept);
-    }
-
-    #[test]
-    fn what_returns_of_a_grant_is_its_own_until_it_has_ended_and_lapses_then() {
-        let grant = GrantId::from_uuid(uuid::Uuid::from_u128(7));
-        let mut holds = holds(0, 0, vec![part(5, HeldFate::Grant(grant)), part(5, HeldFate::Lapses)]);
-        holds.charged = Decimal::ZERO;
-        holds.ended = HashMap::from([(grant, at(8))]);
-        let mut take = |sequence, amount: u64| {
-            let mut accounts = Accounts::default();
-            let movements = holds.take(PERIOD, at(sequence), Amount::from_integer(amount));
-            movements.iter().for_each(|movement| movement.apply(&mut accounts));
-            [Account::Available, Account::Lapsed].map(|account| accounts[account.index()])
-        };
-        assert_eq!(take(7, 8), [3, 5].map(Decimal::from), "what burns last returns first");
-        assert_eq!(take(8, 2), [0, 2].map(Decimal::from), "the grant has ended");
-        let key = (TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap(), 0);
-        let continued = holds.continued(&key);
-        let came = continued.iter().map(|one| (one.grant, one.amount, one.returned_at)).collect::<Vec<_>>();
-        assert_eq!(came, [(grant, Decimal::from(3), Some(at(7)))]);
-    }
-
-    #[rstest::rstest]
-    #[case::nothing_has_returned(0, 40, [5, 5, 20])]
-    #[case::what_is_charged_has_returned(10, 30, [5, 5, 20])]
-    #[case::what_burns_last_has_returned(32, 8, [5, 3, 0])]
-    #[case::some_returned_and_some_was_consumed(12, 20, [0, 2, 18])]
-    #[case::all_but_what_is_charged_was_consumed(0, 10, [0, 0, 0])]
-    #[case::nothing_is_open(7, 0, [0, 0, 0])]
-    fn what_is_open_is_set_against_what_neither_returned_nor_was_consumed(
-        #[case] returned: i64,
-        #[case] open: i64,
-        #[case] expected: [i64; 3],
-    ) {
-        let grant = HeldFate::Grant(GrantId::from_uuid(uuid::Uuid::from_u128(7)));
-        let parts = vec![part(5, HeldFate::Rolls), part(5, grant), part(20, HeldFate::Lapses)];
-        let holds = ReturningHolds { returned: returned.into(), ..holds(0, 0, parts) };
-        let still = holds.still_set(open.into());
-        assert_eq!(still.iter().map(|part| part.held).collect::<Vec<_>>(), expected.map(Decimal::from));
-        assert_eq!(still[1].fate, grant);
-    }
-}
+mod tests;

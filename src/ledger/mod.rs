@@ -18,6 +18,7 @@ pub(crate) mod capacities;
 pub(crate) mod carried_holds;
 pub mod chain;
 mod charges;
+mod closed;
 mod closed_periods;
 mod closures;
 #[allow(unreachable_pub, reason = "rows that are public name them in traits of Diesel's")]
@@ -120,8 +121,9 @@ pub use balances_as_of::{BalanceAsOf, BalanceCursor, BalanceFilter, BalanceSpan}
 pub use billing::{DuePage, DuePeriod, DuePlace};
 pub use booked::{AwaitedEvent, Booked};
 pub use calendars::CalendarChange;
+pub use closed::{Closed, ClosedUnits, Closing};
 pub use closed_periods::{ClosedCursor, ClosedFilter, ClosedPeriod};
-pub use closures::{Closed, Closing, ClosingPeriod, EndedPeriod};
+pub use closures::{ClosingPeriod, EndedPeriod};
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use connection::{LedgerOptions, address_of};
 pub use currencies::CurrencyChange;

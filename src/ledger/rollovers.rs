@@ -1,23 +1,24 @@
 //! Rollover: what of closing periods goes on to the next ones, which are opened if need be.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::QueryableByName;
 use diesel::sql_types::{Array, Numeric, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
+use super::burnables::{self, BookedGrant};
 use super::columns::Milliseconds;
 use super::continued_grants::{self, Continuing};
 use super::held_parts::HeldPart;
 use super::prepared::sql_query;
 use super::quotas::{self, Opening, PeriodKey, QuotaPeriod};
 use super::rolled_amounts::{self, Arriving};
-use super::{LedgerError, billing, burnables, capacities, corrections, instant, open_periods};
+use super::{LedgerError, billing, capacities, corrections, instant, open_periods};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::period::Window;
-use crate::domain::rollover::{ClosingQuota, Fate, Part, RolledIn, RolloverTerms, rolling};
+use crate::domain::rollover::{ClosingGrant, ClosingQuota, Fate, Part, RolledIn, RolloverTerms, rolling};
 
 /// A period that is about to be closed, and of which something may go on.
 pub(super) struct Candidate {
@@ -121,7 +122,7 @@ impl Candidate {
     }
 
     /// What it leaves to the next period, which includes this much.
-    fn left(&self, mut parts: Vec<Part>, next: Option<(Window, Decimal)>) -> Left {
+    pub(super) fn left(&self, mut parts: Vec<Part>, next: Option<(Window, Decimal)>) -> Left {
         let (terms, included) = match next {
             Some((_, included)) => (self.terms, included),
             None => (RolloverTerms::default(), Decimal::ZERO),
@@ -131,9 +132,12 @@ impl Candidate {
         }
         let unused = rolling(&parts);
         let kept = terms.kept(unused);
-        let goes_on = parts.iter().filter(|part| !matches!(part.fate, Fate::Lapses | Fate::Rolls));
-        let rolled = unused.min(kept) + goes_on.map(|part| part.unused).sum::<Decimal>();
-        let added = kept - unused.min(kept);
+        let (mut rolled, mut all) = (unused.min(kept), kept);
+        for part in &parts {
+            rolled += part.goes_on().min(part.unused);
+            all += part.goes_on();
+        }
+        let added = all - rolled;
         let next = next.map(|(period, _)| period);
         let (periods, ends_at_ms) = self.rollover_periods;
         let ends_at_ms = ends_at_ms.or(next.map(|next| next.end_ms)).unwrap_or(self.period.end_ms);
@@ -171,8 +175,23 @@ impl Candidate {
             )),
             _ => None,
         });
-        let new = arriving(left.rolls_as, left.rolls_as.amount - left.added.decimal());
-        goes_on.chain([new]).filter(|one| !one.rolled_in.amount.is_zero()).collect()
+        let of_grants = left.parts.iter().filter(|part| part.fate == Fate::GrantRolls).map(|part| {
+            let amount = part.goes_on();
+            arriving(RolledIn { amount, ..left.rolls_as }, amount.min(part.unused))
+        });
+        let new = arriving(left.rolls_as, left.rolls_as.amount.min(rolling(&left.parts)));
+        goes_on.chain(of_grants).chain([new]).filter(|one| !one.rolled_in.amount.is_zero()).collect()
+    }
+
+    /// What was unused of all that comes over into the next period: of each grant that goes on, and under none of all
+    /// else.
+    pub(super) fn came_over(&self, left: &Left) -> BTreeMap<Option<uuid::Uuid>, Decimal> {
+        let mut came = BTreeMap::new();
+        for one in self.arriving(left) {
+            *came.entry(None).or_default() += one.rolled;
+        }
+        came.extend(self.continuing(left).into_iter().map(|one| (Some(one.grant.uuid()), one.rolled)));
+        came
     }
 
     /// What goes on into the next period, grant by grant. One of which only open holds have left something has a row
@@ -185,7 +204,8 @@ impl Candidate {
                 meter: self.meter.clone(),
                 start_ms: next.start_ms,
                 grant,
-                amount: part.unused,
+                amount: part.goes_on(),
+                rolled: part.goes_on().min(part.unused),
                 returned_at: None,
             }),
             _ => None,
@@ -248,13 +268,18 @@ pub(super) async fn closing(
             included: candidate.included,
             terms: candidate.terms,
             rolled_in: rolled.remove(&key).unwrap_or_default(),
-            grants: grants.into_iter().map(|grant| (grant.burnable, grant.goes_on)).collect(),
+            grants: grants.into_iter().map(closing_grant).collect(),
             consumed: candidate.consumed,
             available: candidate.available,
             held_before: candidate.older.iter().filter_map(HeldPart::of_grant).collect(),
         }
     };
     Ok(candidates.iter().map(quota).collect())
+}
+
+fn closing_grant(booked: BookedGrant) -> ClosingGrant {
+    let BookedGrant { burnable, fate, rollover, .. } = booked;
+    ClosingGrant { burnable, fate, rollover }
 }
 
 #[derive(QueryableByName)]

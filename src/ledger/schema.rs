@@ -94,6 +94,7 @@ diesel::table! {
         reserved_beside_gate -> Numeric,
         consumed_beside_gate -> Numeric,
         consumed_of_carried -> Numeric,
+        is_closed -> Bool,
     }
 }
 
@@ -435,6 +436,8 @@ diesel::table! {
         paid_amount -> Nullable<Numeric>,
         currency -> Nullable<Text>,
         goes_on -> Bool,
+        max_rollover -> Nullable<Numeric>,
+        min_rollover -> Numeric,
     }
 }
 
@@ -449,6 +452,9 @@ diesel::table! {
         ends_at -> Nullable<Timestamptz>,
         periods_left -> Nullable<Int2>,
         grant_id -> Nullable<Uuid>,
+        max_rollover -> Nullable<Numeric>,
+        min_rollover -> Numeric,
+        unused -> Numeric,
     }
 }
 

@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
-use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority, Recurrence};
+use crate::domain::grant::{GrantId, GrantKind, GrantRollover, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{IdempotencyKey, MeterId};
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
@@ -314,6 +314,7 @@ impl Adjustments {
                 effective_at_ms: None,
                 expires_at_ms: period.end_ms,
                 recurrence: Recurrence::None,
+                rollover: GrantRollover::default(),
                 reason: reason(stored),
             };
             self.grants.make(note.id, grant, actor).await?;
@@ -398,6 +399,7 @@ impl Adjustments {
             effective_at_ms: None,
             expires_at_ms: of.expires_at_ms,
             recurrence: Recurrence::None,
+            rollover: GrantRollover { min: of.rollover.min.min(amount), ..of.rollover },
             reason: reason(stored),
         };
         match self.grants.make(id, terms, actor).await {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::domain::amount::Amount;
-use crate::domain::grant::{GrantId, GrantTerms, Recurrence};
+use crate::domain::amount::{Amount, Decimals};
+use crate::domain::grant::{GrantId, GrantRollover, GrantTerms, Recurrence};
 use crate::domain::instant::rfc3339;
 use crate::ledger::{Granted, NewGrant, QuotaPeriod, RepeatsEnded, StoredGrant, Voided};
 use crate::operations::answers::{GrantDetails, GrantState, Rows};
@@ -277,7 +277,30 @@ fn check(
     if terms.expires_at_ms <= effective_at_ms.max(now_ms) {
         fault("/expires_at", "must be later than now and than `effective_at`".into());
     }
+    faults.extend(rollover(terms, period.decimals));
     if faults.is_empty() { Ok(()) } else { Err(OperationError::Invalid(faults)) }
+}
+
+/// Checks the terms on which the grant goes on.
+fn rollover(terms: &GrantTerms, decimals: Decimals) -> Vec<FieldError> {
+    let GrantRollover { max, min } = terms.rollover;
+    let min = Some(min).filter(|min| !min.is_zero());
+    let mut faults = Vec::new();
+    for (pointer, amount) in [("/max_rollover", max), ("/min_rollover", min)] {
+        let Some(amount) = amount else { continue };
+        if let Err(error) = amount.to_units(decimals) {
+            faults.push(FieldError::new(pointer, error.to_string()));
+        } else if terms.price.is_some() {
+            // What lapses at a close would have to take its part of the price along, and what is added has none.
+            faults.push(FieldError::new(pointer, "is for a grant without a `paid_amount`"));
+        }
+    }
+    let recurs = terms.recurrence == Recurrence::Period;
+    let most = max.unwrap_or(if recurs { Amount::ZERO } else { terms.amount });
+    if min.is_some_and(|min| min > most.min(terms.amount)) {
+        faults.push(FieldError::new("/min_rollover", "must be at most `amount` and `max_rollover`"));
+    }
+    faults
 }
 
 fn place(text: &str) -> Answer<(i64, GrantId)> {

@@ -58,17 +58,18 @@ impl Periods {
                 self.memory.settle_grants(None).await?;
             }
             let round = self.close_round(manner, grace, progress).await?;
+            if manner.dry_run {
+                return Ok(round);
+            }
             done.closed += round.closed;
             done.waiting = round.waiting;
             // Grants of a period are settled once the one before it is closed, and then the period can be.
-            if manner.dry_run || round.closed == 0 || round.waiting == 0 {
+            if round.closed == 0 || round.waiting == 0 {
                 break;
             }
         }
-        if !manner.dry_run {
-            self.book_returns().await?;
-            self.memory.send_untold_capacities().await?;
-        }
+        self.book_returns().await?;
+        self.memory.send_untold_capacities().await?;
         Ok(done)
     }
 

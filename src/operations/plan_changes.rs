@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 
 use crate::domain::amount::Amount;
 use crate::domain::counter::Counter;
-use crate::domain::grant::{GrantKind, GrantTerms, Priority, Recurrence};
+use crate::domain::grant::{GrantKind, GrantRollover, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::TenantId;
 use crate::domain::period::Window;
 use crate::domain::plan_change::Moves;
@@ -192,6 +192,7 @@ impl PlanChanges {
             effective_at_ms: (!has_begun).then_some(change.start_ms),
             expires_at_ms: entry.calendars.windows(change.start_ms).period.end_ms,
             recurrence: Recurrence::None,
+            rollover: GrantRollover::default(),
             reason: entry.definition.plan.as_ref().map(|plan| format!("plan {plan}")).unwrap_or_default(),
         };
         let by = match self.grants.make(change.id, terms, INSTALLATION).await {

@@ -1,12 +1,16 @@
 //! What the operator's commands say: which thing is wrong, and what to do next.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tollgate::app::Role;
 
 use super::{run, tollgate};
+use crate::ledger::as_owner;
 use crate::support::app::*;
 use crate::support::process::Up;
+use crate::support::wait::wait_for;
 
 /// Runs off the test's own threads.
 async fn aside(words: &[&str], variables: &[(String, String)]) -> (i32, String, String) {
@@ -101,6 +105,38 @@ async fn counts_of_verify_and_status_are_numbers_in_json() {
     };
     assert_eq!((value("partitions"), value("events not booked")), (json!(64), json!(0)));
     assert!(value("durability").is_string());
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_for_long_is_named_by_status_until_it_succeeds() {
+    const RUNS: &str = "/v1/admin/jobs/notices/runs";
+    let app = an_app().without_jobs().start().await;
+    app.app().ledger.plan_jobs(&[("notices", app.clock.now_ms())]).await.unwrap();
+    let jobs = app.another_instance_with(&[Role::Jobs]).await;
+    let ended = async |succeeded: bool| {
+        app.post(RUNS, json!({})).await.expect(202);
+        wait_for("the job has run", Duration::from_secs(30), async || {
+            let all = app.app().ledger.jobs().await.unwrap();
+            let job = all.into_iter().find(|job| job.name == "notices")?;
+            let is_over = !job.is_asked_for && job.last.as_ref()?.succeeded == Some(succeeded);
+            is_over.then_some(job.unsuccessful_seconds)
+        })
+        .await
+    };
+    assert!(ended(true).await < 900);
+    let rename = |from: &str, to: &str| format!("ALTER TABLE {from} RENAME TO {to}");
+    let an_hour_ago = "UPDATE job_runs SET started_at = started_at - interval '1 hour', finished_at = finished_at - interval '1 hour'";
+    as_owner(&app.database, &format!("{an_hour_ago}; {}", rename("quota_notices", "away"))).await.unwrap();
+    assert!(ended(false).await >= 3_600, "a run that fails is no success");
+    let (code, out, error) = aside(&["status", "--output", "json"], &app.variables()).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("overdue job") && out.contains("notices has not succeeded for 36"), "{out}");
+    as_owner(&app.database, &rename("away", "quota_notices")).await.unwrap();
+    assert!(ended(true).await < 900);
+    let (_, out, _) = aside(&["status", "--output", "json"], &app.variables()).await;
+    assert!(!out.contains("notices has not succeeded"), "{out}");
+    jobs.stop().await;
     app.finish().await;
 }
 

@@ -61,6 +61,10 @@ async fn is_clean(app: &TestApp) -> bool {
     "UPDATE usage_hourly SET consumed = consumed - 1, count = 7 WHERE tenant = 'acme'",
     "is 39.000000000/7/"
 )]
+#[case::a_balance_that_is_marked_as_closed(
+    "UPDATE balances SET is_closed = true WHERE tenant = 'acme'",
+    "was marked as closed"
+)]
 #[case::missing_usage("DELETE FROM usage_hourly WHERE tenant = 'acme'", "by entries 40.000000000/1/")]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_damaged_is_named_and_mended_and_other_tenants_are_left_alone(

@@ -231,7 +231,8 @@ async fn a_refused_grant_names_its_fields_and_changes_nothing() {
         ("expires_at", json!("never"), "/expires_at"),
         ("recurrence", json!("week"), "/recurrence"),
         ("reason", json!("x".repeat(501)), "/reason"),
-        ("max_rollover", json!("5"), "/max_rollover"),
+        ("max_rollover", json!("0.5"), "/max_rollover"),
+        ("min_rollover", json!("11"), "/min_rollover"),
         ("paid_amount", json!("5"), "/currency"),
     ] {
         refused(field, value, pointer).await;

@@ -197,17 +197,25 @@ async fn one_that_begins_later_recurs_from_its_own_period_on_and_one_voided_befo
     app.finish().await;
 }
 
+/// When it begins, and what March has used beyond its quota and April pays of that.
+#[rstest::rstest]
+#[case::it_repeats("2026-03-10T12:00:00Z", "70 60")]
+#[case::it_begins_with_april("2026-04-01T00:00:00Z", "80 60")]
+#[case::it_begins_in_april("2026-04-01T00:00:01Z", "80 50")]
 #[tokio::test(flavor = "multi_thread")]
-async fn preserved_overage_is_paid_by_what_recurs_too() {
+async fn preserved_overage_is_paid_by_what_recurs_too(#[case] effective_at: &str, #[case] expected: &str) {
     let app = app().await;
     let quota = quota_of("50").with("mode", "soft").with("preserve_overage", true);
     app.with_plan(json!([]), json!([quota])).await;
-    granted(&app, "a", recurring("2027-01-01T00:00:00Z")).await;
+    granted(&app, "a", recurring("2027-01-01T00:00:00Z").with("effective_at", effective_at)).await;
+    let never = recurring("2027-01-01T00:00:00Z").with("effective_at", "2026-04-01T00:00:00Z");
+    let never = granted(&app, "b", never).await;
+    voided(&app, &never).await.expect(200);
     app.use_pages("march", "130").await.expect(201);
     app.move_clock("2026-04-10T12:00:00Z").await;
     close(&app).await;
     let paid = "SELECT overage::float8 AS o, paid_by_next::float8 AS p FROM period_closures";
-    assert_eq!(rows(&app.database, paid).await, ["70 60"]);
+    assert_eq!(rows(&app.database, paid).await, [expected]);
     app.finish().await;
 }
 

@@ -451,7 +451,9 @@ async fn books_of(in_time: bool) -> [Vec<String>; 4] {
             app.app().operations.grants.follow().await.unwrap();
         }
     };
-    granted(&app, "a", until("2026-05-01T00:00:00Z", "40")).await;
+    granted(&app, "a", until("2026-05-01T00:00:00Z", "40").with("max_rollover", "25")).await;
+    let in_each = until("2026-12-01T00:00:00Z", "5").with("recurrence", "period").with("priority", 55);
+    granted(&app, "d", in_each.with("max_rollover", "3").with("min_rollover", "1")).await;
     granted(&app, "b", paid("60", "10", "2026-03-15T00:00:00Z")).await;
     let third = granted(&app, "c", paid("20", "7", "2026-12-01T00:00:00Z").with("priority", 45)).await;
     let months = [(31, 30, 9, 4), (28, 8, 30, 0), (31, 4, 8, 8), (30, 5, 60, 70), (31, 3, 5, 1)];

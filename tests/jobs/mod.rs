@@ -3,6 +3,7 @@
 mod advanced_grants;
 mod asked_for;
 mod billed_trace;
+mod bounded_grants;
 mod carried;
 mod claims;
 mod close;
@@ -20,6 +21,7 @@ mod openings;
 mod overage;
 mod paid_grants;
 mod periods;
+mod refolded_closes;
 mod restore;
 mod retention;
 mod rollover;

@@ -111,6 +111,13 @@ async fn months_that_left_are_in_files_and_the_books_stay_proven() {
     assert_eq!(said, [("2026-01-01".to_owned(), false), ("2026-02-01".to_owned(), false)]);
     assert_eq!(rows(&app.database, LEFT).await.len(), 3, "a dry run changes nothing");
 
+    let may_leave = async |kept_months| {
+        let months =
+            app.app().ledger.months_to_detach(kept_months, ms("2026-08-10T12:00:00Z")).await.unwrap();
+        months.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(may_leave(4).await, ["2026-01-01", "2026-02-01"]);
+    assert_eq!(may_leave(6).await, ["2026-01-01"], "February has ended five months ago");
     let balances = app.get("/v1/reports/balances").await.expect(200).body;
     let months = detached(&app, to.path(), false).await.unwrap();
     assert!(months.iter().all(|month| month.entries > month.kept && month.kept > 0), "{months:?}");
@@ -124,6 +131,7 @@ async fn months_that_left_are_in_files_and_the_books_stay_proven() {
             .await;
     assert_eq!(after, before);
     assert!(detached(&app, to.path(), false).await.unwrap().is_empty(), "a second run finds nothing to do");
+    assert_eq!(may_leave(4).await, [""; 0]);
     // Balances are as they were, and are read as of no instant before the last entry that left was booked.
     let then = balances["as_of"].as_str().unwrap();
     let now = app.get(&format!("/v1/reports/balances?at={then}")).await.expect(200).body;

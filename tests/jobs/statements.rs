@@ -380,6 +380,12 @@ async fn whatever_is_changed_of_statements_is_found_and_named() {
             "UPDATE corrections SET consumed = consumed - 1",
             "by entries 2.000000000",
         ),
+        // The sum of what is booked in April stays: only the note says for which period it is.
+        (
+            "UPDATE corrections SET period_start = period_start + interval '1 day'",
+            "UPDATE corrections SET period_start = period_start - interval '1 day'",
+            "credit note 3 of acme page",
+        ),
         (
             "UPDATE statements SET operation_id = gen_random_uuid() WHERE number = 3; CREATE TABLE kept AS SELECT 1",
             "UPDATE statements SET operation_id = (SELECT operation_id FROM entries WHERE meter LIKE 'money:%' AND class = 'correction') \

@@ -134,6 +134,35 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
     assert_proven(&ledger).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn balances_are_marked_as_closed_whichever_version_has_closed_them() {
+    let (database, _ledger) = ledger().await;
+    for name in newest_down_to("2026-11-27-300100_mark_closed_balances") {
+        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
+        let version = name.split('_').next().unwrap().replace('-', "");
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
+        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
+    }
+    let balances = "INSERT INTO balances (tenant, meter, period_start, period_end) \
+         SELECT 'acme', 'm-' || i, '2026-03-01Z', '2026-04-01Z' FROM generate_series(1, 3) i";
+    let closed = |meter: &str| {
+        format!(
+            "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage) \
+             VALUES ('acme', '{meter}', '2026-03-01Z', '2026-04-01Z', '2026-04-01T01:00:00Z', 0, 0)"
+        )
+    };
+    as_owner(&database, &format!("{balances}; {}", closed("m-1"))).await.unwrap();
+    Ledger::migrate(&database.url).await.unwrap();
+    let marked = "SELECT meter FROM balances WHERE is_closed ORDER BY 1";
+    assert_eq!(rows(&database, marked).await, ["m-1"]);
+    as_owner(&database, &closed("m-3")).await.unwrap();
+    assert_eq!(
+        rows(&database, marked).await,
+        ["m-1", "m-3"],
+        "an instance of the version before writes no mark"
+    );
+}
+
 const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";
 
 #[tokio::test(flavor = "multi_thread")]

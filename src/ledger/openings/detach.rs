@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Months, NaiveDate, Utc};
 use diesel::prelude::*;
 use diesel::query_builder::SqlQuery;
-use diesel::sql_types::{Array, BigInt, Binary, Date, Numeric, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Date, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{
     AnsiTransactionManager, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection, TransactionManager,
@@ -62,6 +62,12 @@ struct MonthRow {
 }
 
 #[derive(QueryableByName)]
+struct HasUse {
+    #[diesel(sql_type = Bool)]
+    has_use: bool,
+}
+
+#[derive(QueryableByName)]
 struct Counts {
     #[diesel(sql_type = BigInt)]
     entries: i64,
@@ -109,15 +115,9 @@ impl Ledger {
     /// Errors: [`LedgerError::Refused`] where a file cannot be written, or the user of the connection does not own the
     /// tables. What left before has left.
     pub async fn detach_months(&self, options: &DetachOptions) -> Result<Vec<MonthOfEntries>, LedgerError> {
-        let now = instant::from_ms(options.now_ms)?.date_naive();
-        let rows: Vec<MonthRow> =
-            self.load(|| sql_query(include_str!("../sql/months_of_entries.sql"))).await?;
-        let is_old = |month: NaiveDate| {
-            let kept_until = month.checked_add_months(Months::new(options.kept_months.saturating_add(1)));
-            month < options.before && kept_until.is_some_and(|until| until <= now)
-        };
+        let old = self.old_months(options.kept_months, options.now_ms).await?;
         let mut months = Vec::new();
-        for MonthRow { month } in rows.into_iter().filter(|row| is_old(row.month)) {
+        for month in old.into_iter().filter(|month| *month < options.before) {
             let Some(left) = self.detach_month(month, options).await? else { continue };
             let waits = left.waits.is_some();
             months.push(left);
@@ -126,6 +126,36 @@ impl Ledger {
             }
         }
         Ok(months)
+    }
+
+    /// The months that are old enough to leave the books, at `now_ms` (service time, unix ms), and have entries that
+    /// would. They may still wait for a period or a reservation.
+    pub async fn months_to_detach(
+        &self,
+        kept_months: u32,
+        now_ms: i64,
+    ) -> Result<Vec<NaiveDate>, LedgerError> {
+        let mut months = Vec::new();
+        for month in self.old_months(kept_months, now_ms).await? {
+            let span = span_of(month)?;
+            let has_use = || of(span, sql_query(include_str!("../sql/month_has_use.sql")));
+            if self.first(has_use).await?.is_some_and(|row: HasUse| row.has_use) {
+                months.push(month);
+            }
+        }
+        Ok(months)
+    }
+
+    /// The months of entries that ended so many months ago.
+    async fn old_months(&self, kept_months: u32, now_ms: i64) -> Result<Vec<NaiveDate>, LedgerError> {
+        let now = instant::from_ms(now_ms)?.date_naive();
+        let rows: Vec<MonthRow> =
+            self.load(|| sql_query(include_str!("../sql/months_of_entries.sql"))).await?;
+        let is_old = |month: &NaiveDate| {
+            let kept_until = month.checked_add_months(Months::new(kept_months.saturating_add(1)));
+            kept_until.is_some_and(|until| until <= now)
+        };
+        Ok(rows.into_iter().map(|row| row.month).filter(is_old).collect())
     }
 
     async fn detach_month(

@@ -6,6 +6,7 @@
 SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.created_at,
     CASE g.recurrence WHEN 'period' THEN least(g.expires_at, w.period_end) ELSE g.expires_at END AS expires_at,
     g.voided_at, g.repeats, q.id IS NOT NULL AS is_of_plan, g.goes_on AND g.expires_at > w.period_end AS goes_on,
+    g.recurrence = 'period' OR g.repeats IS NOT NULL AS recurs, g.max_rollover, g.min_rollover,
     '{}'::bigint[] AS grow_epochs, '{}'::bigint[] AS grow_sequences, '{}'::numeric[] AS grow_amounts,
     CASE WHEN g.repeats IS NULL THEN b.epoch ELSE 0 END AS begin_epoch,
     CASE WHEN g.repeats IS NULL THEN b.sequence ELSE 0 END AS begin_sequence,
@@ -23,7 +24,7 @@ LEFT JOIN cuts e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND c
 WHERE g.period_start = w.period_start
 UNION ALL
 SELECT c.tenant, c.meter, c.period_start, g.id, c.amount, g.kind, g.priority, g.effective_at, g.created_at, g.expires_at,
-    g.voided_at, NULL, false, g.expires_at > w.period_end, r.epochs, r.sequences, r.amounts, 0, 0, 0, e.epoch, e.sequence,
+    g.voided_at, NULL, false, g.expires_at > w.period_end, false, g.max_rollover, g.min_rollover, r.epochs, r.sequences, r.amounts, 0, 0, 0, e.epoch, e.sequence,
     e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in)
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN continued_grants c ON c.tenant = w.tenant AND c.meter = w.meter AND c.period_start = w.period_start
@@ -39,7 +40,7 @@ JOIN balances s ON s.tenant = w.tenant AND s.meter = w.meter AND s.period_start 
 LEFT JOIN cuts e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND coalesce(g.voided_at, g.expires_at) < w.period_end
 UNION ALL
 SELECT q.tenant, q.meter, q.period_start, q.id, q.changed, 'promotional', 50::smallint, q.asked_at, q.asked_at,
-    w.period_end, NULL, NULL, false, false, '{}', '{}', '{}', e.epoch, e.sequence, e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in),
+    w.period_end, NULL, NULL, false, false, false, NULL, 0, '{}', '{}', '{}', e.epoch, e.sequence, e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in),
     NULL, NULL, NULL
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN quota_changes q USING (tenant, meter, period_start)

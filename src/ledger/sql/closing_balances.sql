@@ -27,8 +27,8 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved,
     OR EXISTS (
         SELECT FROM quota_changes l
         WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.period_start = b.period_start AND l.amount < 0 AND l.changed IS NULL
-    )
-    OR EXISTS (
+    ) AS waits_by_itself,
+    EXISTS (
         SELECT FROM (
             SELECT e.tenant, e.meter, e.period_start FROM balances e
             WHERE e.tenant = b.tenant AND e.meter = b.meter AND e.period_start < b.period_start
@@ -37,7 +37,7 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved,
         ) before
         LEFT JOIN period_closures k USING (tenant, meter, period_start)
         WHERE k.tenant IS NULL
-    ) AS waits
+    ) AS waits_for_before
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
 JOIN balances b USING (tenant, meter, period_start)
 LEFT JOIN period_closures c USING (tenant, meter, period_start)
@@ -49,6 +49,9 @@ CROSS JOIN LATERAL (
     ) OR EXISTS (
         SELECT FROM standing_grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start AND g.expires_at > b.period_end
+    ) OR EXISTS (
+        SELECT FROM rolling_grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start
     ) AS keeps
 ) k
 WHERE c.tenant IS NULL

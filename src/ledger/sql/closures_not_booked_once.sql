@@ -35,4 +35,10 @@ FULL JOIN (
 WHERE c.period_end IS NULL OR c.lapsed <> c.lapsed_booked OR c.overage <> c.overage_booked OR c.closes > 1
     OR c.rolled <> c.rolled_booked OR c.rolled <> coalesce(n.rolled, 0)
     OR c.added <> coalesce(n.added, 0) OR c.paid_by_next <> coalesce(n.repaid, 0)
+UNION ALL
+SELECT concat_ws(' ', 'period', b.tenant, b.meter, b.period_start AT TIME ZONE 'UTC'),
+    CASE WHEN b.is_closed THEN 'is marked as closed, and is not' ELSE 'is closed, and is not marked so' END
+FROM (SELECT * FROM balances WHERE tenant = ANY($1)) b
+LEFT JOIN period_closures k USING (tenant, meter, period_start)
+WHERE b.is_closed <> (k.tenant IS NOT NULL)
 LIMIT $2

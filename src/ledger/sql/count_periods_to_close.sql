@@ -1,4 +1,3 @@
 SELECT count(*) AS periods
-FROM balances b
-LEFT JOIN period_closures c USING (tenant, meter, period_start)
-WHERE c.tenant IS NULL AND b.period_end <= $1
+FROM balances
+WHERE NOT is_closed AND period_end <= $1

@@ -1,4 +1,4 @@
--- Tenants of which a balance or hourly usage differs from the entries.
+-- Tenants of which a balance or hourly usage differs from the entries, or a balance from its closure.
 SELECT DISTINCT tenant
 FROM (
     SELECT tenant
@@ -23,5 +23,10 @@ FROM (
     FULL JOIN (SELECT * FROM usage_by_entries WHERE tenant = ANY($1)) e USING (tenant, meter, hour_at, operation, subject)
     WHERE (coalesce(u.consumed, 0), coalesce(u.count, 0), coalesce(u.excess, 0), coalesce(u.late, 0), coalesce(u.corrections, 0))
         <> (coalesce(e.consumed, 0), coalesce(e.count, 0), coalesce(e.excess, 0), coalesce(e.late, 0), coalesce(e.corrections, 0))
+    UNION ALL
+    SELECT b.tenant
+    FROM (SELECT * FROM balances WHERE tenant = ANY($1)) b
+    LEFT JOIN period_closures k USING (tenant, meter, period_start)
+    WHERE b.is_closed <> (k.tenant IS NOT NULL)
 ) d
 ORDER BY 1

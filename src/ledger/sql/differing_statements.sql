@@ -1,5 +1,7 @@
 -- What statements say was used, beside the books of their periods. What corrects an earlier period that is billed is in
--- a note to that one's statement.
+-- a note to that one's statement: what the note says was used is what the statement says, with all that was booked for
+-- its period in those that had ended when the note was issued. What of it is overage is known where no holds went over:
+-- what returns of them later was unused too.
 WITH said AS (
     SELECT s.tenant, u.key AS meter, s.period_start, (u.value ->> 'consumed')::numeric AS consumed, (u.value ->> 'overage')::numeric AS overage
     FROM statements s
@@ -18,10 +20,46 @@ WITH said AS (
         WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.booked_in = b.period_start AND l.period_start >= g.begun_at
     ) c
     WHERE s.tenant = ANY($1) AND s.corrects IS NULL
+), notes AS (
+    SELECT n.tenant, n.number, n.period_start, n.issued_at, n.document::jsonb -> 'used' AS used, o.document::jsonb -> 'used' AS original
+    FROM statements n
+    JOIN statements o ON o.tenant = n.tenant AND o.number = n.corrects
+    WHERE n.tenant = ANY($1)
+), corrected AS (
+    SELECT l.tenant, n.number, l.meter, sum(l.consumed + l.adjusted) AS more
+    FROM notes n
+    JOIN corrections l USING (tenant, period_start)
+    JOIN balances b ON b.tenant = l.tenant AND b.meter = l.meter AND b.period_start = l.booked_in
+    WHERE b.period_end <= n.issued_at
+    GROUP BY 1, 2, 3
+), noted AS (
+    SELECT n.tenant, n.number, m.meter, n.period_start, coalesce((n.used -> m.meter ->> 'consumed')::numeric, 0) AS consumed,
+        coalesce((n.used -> m.meter ->> 'overage')::numeric, 0) AS overage,
+        greatest(coalesce((n.original -> m.meter ->> 'consumed')::numeric, 0) + coalesce(l.more, 0), 0) AS consumed_in_all,
+        CASE WHEN h.tenant IS NULL AND k.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
+            coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + coalesce(l.more, 0)
+                - least(coalesce(k.lapsed + k.rolled, 0), greatest(coalesce(l.more, 0), 0)), 0
+        ) END AS overage_in_all
+    FROM notes n
+    CROSS JOIN LATERAL (
+        SELECT jsonb_object_keys(n.used) AS meter
+        UNION
+        SELECT jsonb_object_keys(n.original)
+        UNION
+        SELECT c.meter FROM corrected c WHERE c.tenant = n.tenant AND c.number = n.number
+    ) m
+    LEFT JOIN corrected l ON l.tenant = n.tenant AND l.number = n.number AND l.meter = m.meter
+    LEFT JOIN period_closures k ON k.tenant = n.tenant AND k.meter = m.meter AND k.period_start = n.period_start
+    LEFT JOIN carried_holds h ON h.tenant = n.tenant AND h.meter = m.meter AND h.period_start = n.period_start
 )
 SELECT concat_ws(' ', 'statement of', tenant, meter, period_start AT TIME ZONE 'UTC') AS what,
     concat('says ', s.consumed, ' used and ', s.overage, ' overage, the books ', b.consumed, ' and ', b.overage) AS detail
 FROM said s
 FULL JOIN booked b USING (tenant, meter, period_start)
 WHERE coalesce(s.consumed, 0) <> coalesce(b.consumed, 0) OR coalesce(s.overage, 0) <> coalesce(b.overage, 0)
+UNION ALL
+SELECT concat_ws(' ', 'credit note', number, 'of', tenant, meter, period_start AT TIME ZONE 'UTC'),
+    concat('says ', consumed, ' used and ', overage, ' overage, the books ', consumed_in_all, ' and ', overage_in_all)
+FROM noted
+WHERE consumed <> consumed_in_all OR overage <> overage_in_all
 LIMIT $2

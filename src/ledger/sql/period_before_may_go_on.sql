@@ -8,6 +8,9 @@ SELECT EXISTS (
         AND (p.max_rollover > 0 OR p.preserve_overage OR EXISTS (
             SELECT FROM rolled_amounts r
             WHERE r.tenant = p.tenant AND r.meter = p.meter AND r.period_start = p.period_start AND r.periods_left > 0
+        ) OR EXISTS (
+            SELECT FROM rolling_grants g
+            WHERE g.tenant = p.tenant AND g.meter = p.meter AND g.period_start = p.period_start
         ))
 ) OR EXISTS (
     SELECT FROM (

@@ -1,3 +1,4 @@
+-- What balances say of being closed keeps the look short; the closures decide.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, coalesce(q.max_rollover > 0 OR q.preserve_overage, false) OR k.keeps AS may_go_on,
     coalesce(q.rollover_periods, 1::smallint) AS rollover_periods
 FROM balances b
@@ -10,9 +11,12 @@ CROSS JOIN LATERAL (
     ) OR EXISTS (
         SELECT FROM standing_grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start AND g.expires_at > b.period_end
+    ) OR EXISTS (
+        SELECT FROM rolling_grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start
     ) AS keeps
 ) k
-WHERE c.tenant IS NULL AND b.period_end <= $1
+WHERE NOT b.is_closed AND c.tenant IS NULL AND b.period_end <= $1
     AND ($2::timestamptz IS NULL OR (b.period_end, b.tenant, b.meter) > ($2, $3, $4))
 ORDER BY b.period_end, b.tenant, b.meter
 LIMIT $5

@@ -1,6 +1,6 @@
 -- Amounts that came over into a period: no more was unused than came over in all, exactly that where grants came over
 -- too, and the rest was granted by the close before or returned of the holds that it carried. And grants that go on:
--- with no more than they had in the period before, and with all that has returned to them.
+-- with no more than they had in the period before, all that has returned to them, and what is missing to their least.
 SELECT concat_ws(' ', 'rolled over into', r.tenant, r.meter, r.period_start AT TIME ZONE 'UTC') AS what,
     concat('are ', r.amount, ', ', r.rolled, ' of them unused before; came over ', coalesce(b.rolled_in, 0), ', granted ',
         coalesce(c.added, 0), ', returned at most ', coalesce(h.returned, 0)) AS detail
@@ -37,6 +37,7 @@ SELECT concat_ws(' ', 'grant', c.grant_id, 'of', c.tenant, c.meter, 'in', c.peri
     concat('goes on with ', c.amount, ', ', c.rolled, ' of them unused before and ', r.returned, ' returned; it had ',
         coalesce(p.amount, 0), ' before, and ', p.whole, ' at first')
 FROM continued_grants c
+LEFT JOIN grants o ON o.tenant = c.tenant AND o.id = c.grant_id
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(r.amount), 0) AS returned FROM continued_returns r
     WHERE r.tenant = c.tenant AND r.meter = c.meter AND r.period_start = c.period_start AND r.grant_id = c.grant_id
@@ -54,5 +55,6 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) p ON true
 WHERE c.tenant = ANY($1)
-    AND (c.rolled > coalesce(p.amount, 0) OR c.amount > coalesce(p.whole, 0) OR c.amount <> c.rolled + r.returned)
+    AND (c.rolled > coalesce(p.amount, 0) OR c.amount > coalesce(p.whole, 0) OR c.amount <> c.rolled + r.returned
+        + greatest(coalesce(o.min_rollover, 0) - c.rolled, 0))
 LIMIT $2

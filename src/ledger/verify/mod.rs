@@ -5,6 +5,7 @@
 
 mod burns;
 mod chains;
+mod closes;
 mod figures;
 mod openings;
 mod part;
@@ -165,6 +166,7 @@ async fn run(
     checks.push(reservations::check(connection, part).await?);
     checks.push(statements::check(connection, part).await?);
     checks.push(burns::check(connection, part).await?);
+    checks.push(closes::check(connection, part).await?);
     checks.push(sales::check(connection, part).await?);
     let opened = openings::of_part(connection, part).await?;
     let (intact, kept) = chains::check(ledger, connection, part, &opened).await?;

@@ -190,6 +190,8 @@ async fn mend_here(
     let rebuild = sql_query(include_str!("../sql/rebuild_balances.sql"));
     let mut changed: Vec<BalanceRow> = rebuild.bind::<Array<Text>, _>(tenants).load(connection).await?;
     changed.extend(add_missing(connection, tenants, done).await?);
+    let mark = sql_query(include_str!("../sql/mark_balances.sql")).bind::<Array<Text>, _>(tenants);
+    let marked: Vec<Fault> = mark.load(connection).await?;
     let usage = sql_query(include_str!("../sql/rebuild_usage.sql")).bind::<Array<Text>, _>(tenants);
     let usage = usage.execute(connection).await?;
     let missing = sql_query(include_str!("../sql/add_missing_usage.sql")).bind::<Array<Text>, _>(tenants);
@@ -199,7 +201,8 @@ async fn mend_here(
     capacities::raise_all_versions(connection, &quotas, now_ms).await?;
     let detail = json!({ "tenants": tenants, "balances": changed.len(), "usage": usage });
     audit::note(connection, actor, "rebuild", "books", detail).await?;
-    done.balances += u64::try_from(changed.len()).unwrap_or(u64::MAX);
+    done.balances += u64::try_from(changed.len() + marked.len()).unwrap_or(u64::MAX);
+    done.differences.extend(marked.into_iter().take(FAULTS_MAX));
     done.usage += u64::try_from(usage).unwrap_or(u64::MAX);
     Ok(())
 }

@@ -143,6 +143,11 @@ async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
         assert_eq!(page.len(), 50);
         after = page.last().map(|last| last.tenant.clone());
     }
+    // All but a thousand periods have ended and are closed.
+    assert_eq!(plans.of("count_periods_to_close", ledger.count_periods_to_close(HOUR_MS)).await, 1_000);
+    let ended = plans.of("periods_to_close", ledger.periods_to_close(HOUR_MS, None, 50)).await;
+    assert_eq!(ended.len(), 50);
+    plans.of("periods_to_close", ledger.periods_to_close(HOUR_MS, ended.last(), 50)).await;
     let mut after = None;
     for _ in 0..2 {
         let asked = ledger.overdue_holds(HOUR_MS + 365 * DAY_MS, after.as_ref(), 50);

@@ -66,7 +66,7 @@ pub fn fill(of: Partition) -> String {
         format!(
             "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage) \
              SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}), to_timestamp({hour}), 0, 0 \
-             FROM generate_series(1, 90000) i"
+             FROM generate_series(1, 99000) i"
         ),
         format!(
             "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
