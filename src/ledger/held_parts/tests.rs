@@ -93,7 +93,7 @@ fn what_returns_of_a_grant_is_its_own_until_it_has_ended_and_lapses_then() {
         [Account::Available, Account::Lapsed].map(|account| accounts[account.index()])
     };
     assert_eq!(take(7, 8), [3, 5].map(Decimal::from), "what burns last returns first");
-    assert_eq!(take(9, 2), [0, 2].map(Decimal::from), "the grant has ended");
+    assert_eq!(take(8, 2), [0, 2].map(Decimal::from), "the grant has ended");
     let key = (TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap(), 0);
     let continued = holds.continued(&key);
     let came = continued.iter().map(|one| (one.grant, one.amount, one.returned_at)).collect::<Vec<_>>();
