@@ -90,6 +90,8 @@ async fn what_is_adjusted_of_a_closed_period_says_when_it_happened_and_is_a_corr
     app.move_clock("2026-04-02T12:00:00Z").await;
     let late = credit("-1").with("corrects", first.as_str());
     let late = app.post_keyed(ADJUSTMENTS, "march", late).await.expect(201).text("/id").to_owned();
+    // Lines stand in the order in which they were booked.
+    app.move_clock("2026-04-02T13:00:00Z").await;
     let soon = credit("4").with("happened_at", "2026-04-02T10:00:00Z").with("reason", "setup");
     app.post_keyed(ADJUSTMENTS, "april", soon).await.expect(201);
     app.move_clock("2026-05-02T12:00:00Z").await;

@@ -180,6 +180,8 @@ fn a_workbook_names_every_meter_without_a_price_however_many_they_are() {
     let named: Vec<_> = rows.iter().filter(|row| row[0] == Data::String("unpriced".into())).collect();
     assert_eq!(named.len(), 1_000);
     assert_eq!(named[999][1], Data::String(draft.unpriced[999].clone()));
+    let table = lines::rows(&StatementAnswer::from(&a_draft("57")));
+    assert_eq!(texts(&column(&lines::COLUMNS, &table, "unpriced"))[0], "token");
 }
 
 #[test]
