@@ -41,7 +41,7 @@ async fn run(app: &TestApp) -> Closed {
 }
 
 fn closed(closed: u64, waiting: u64) -> Closed {
-    Closed { closed, waiting }
+    Closed { closed, waiting, ..Closed::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,7 @@
--- What balances say of being closed keeps the look short; the closures decide.
+-- By what balances say: the close itself goes by the closures.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, coalesce(q.max_rollover > 0 OR q.preserve_overage, false) OR k.keeps AS may_go_on,
     coalesce(q.rollover_periods, 1::smallint) AS rollover_periods
 FROM balances b
-LEFT JOIN period_closures c USING (tenant, meter, period_start)
 LEFT JOIN quota_periods q USING (tenant, meter, period_start)
 CROSS JOIN LATERAL (
     SELECT EXISTS (
@@ -16,7 +15,7 @@ CROSS JOIN LATERAL (
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start
     ) AS keeps
 ) k
-WHERE NOT b.is_closed AND c.tenant IS NULL AND b.period_end <= $1
+WHERE NOT b.is_closed AND b.period_end <= $1
     AND ($2::timestamptz IS NULL OR (b.period_end, b.tenant, b.meter) > ($2, $3, $4))
 ORDER BY b.period_end, b.tenant, b.meter
 LIMIT $5

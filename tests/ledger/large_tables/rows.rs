@@ -60,8 +60,8 @@ pub fn fill(of: Partition) -> String {
              FROM generate_series(1, 300000) i"
         ),
         format!(
-            "INSERT INTO balances (tenant, meter, period_start, period_end) \
-             SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}) FROM generate_series(1, 100000) i"
+            "INSERT INTO balances (tenant, meter, period_start, period_end, is_closed) \
+             SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}), i <= 99000 FROM generate_series(1, 100000) i"
         ),
         format!(
             "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage) \
