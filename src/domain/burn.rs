@@ -112,7 +112,9 @@ impl Burnable {
         let grown: Decimal = self.grows.iter().map(|(_, by)| *by).sum();
         let takes = self.amount < Decimal::ZERO;
         let change = move |at, kind, amount, consumed| Change { at, kind, of: self.place, amount, consumed };
-        let begins = self.begins.map(|cut| {
+        // One that had ended before never counts: the clock was set back in between.
+        let counts = |begin: &Cut| self.ends.is_none_or(|end| begin.moment() <= end.moment());
+        let begins = self.begins.filter(counts).map(|cut| {
             let kind = if takes { ChangeKind::Takes } else { ChangeKind::Begins };
             change(cut.moment(), kind, (self.amount - grown).abs(), Some(cut.consumed))
         });

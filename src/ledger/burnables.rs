@@ -72,6 +72,10 @@ struct Row {
     end_sequence: Option<i64>,
     #[diesel(sql_type = Nullable<Numeric>)]
     end_consumed: Option<Decimal>,
+    #[diesel(sql_type = Bool)]
+    begin_is_at_instant: bool,
+    #[diesel(sql_type = Bool)]
+    end_is_at_instant: bool,
 }
 
 /// A grant as it is booked in a period.
@@ -117,6 +121,10 @@ impl Row {
         // One that was made after its date counts from then on.
         let begins_at_ms = place.effective_at_ms.max(place.created_at_ms);
         let ends_at_ms = voided_at_ms.unwrap_or(place.expires_at_ms);
+        // Those that an earlier version made at one boundary are at one instant: what follows from them is booked.
+        let instant = |is_known: bool, at_ms: i64| if is_known { at_ms } else { 0 };
+        let begins_at_ms = instant(self.begin_is_at_instant, begins_at_ms);
+        let ends_at_ms = instant(self.end_is_at_instant, ends_at_ms);
         let burnable = Burnable {
             place,
             amount: self.amount,

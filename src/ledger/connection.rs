@@ -257,8 +257,7 @@ impl Ledger {
 pub(crate) const BEGIN: &str = "BEGIN";
 /// Begins one that books, with kept plans. Index scans are forced: a plan made while a table was small would otherwise
 /// go on reading the whole table when it has grown.
-pub(crate) const BEGIN_BOOKING: &str =
-    "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_generic_plan";
+pub(crate) const BEGIN_BOOKING: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_generic_plan";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Begins a snapshot that looks up by index alone, with kept plans, as booking does.

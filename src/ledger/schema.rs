@@ -244,6 +244,7 @@ diesel::table! {
         is_settled -> Bool,
         consumed_of_carried -> Numeric,
         held -> Numeric,
+        is_at_instant -> Bool,
     }
 }
 

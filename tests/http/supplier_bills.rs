@@ -417,11 +417,14 @@ async fn an_attempt_that_ends_after_a_later_one_has_begun_stores_nothing() {
     as_owner(&app.database, "UPDATE supplier_bills SET alive_until = now() - interval '1 s'").await.unwrap();
     assert!(matches!(begin().await, BillBegun::Now(2)));
     let mut session = ledger.bill_session().await.unwrap();
-    assert!(!session.compare(id, 1, &terms).await.unwrap(), "it has been overtaken");
+    assert!(
+        !session.compare(id, 1, &terms, Duration::from_secs(86_400)).await.unwrap(),
+        "it has been overtaken"
+    );
     assert_eq!(rows(&app.database, "SELECT reference FROM supplier_matches").await, Vec::<String>::new());
     assert!(ledger.bill_loaded(id, 2, 0, [0; 32]).await.unwrap());
     let mut session = ledger.bill_session().await.unwrap();
-    assert!(session.compare(id, 2, &terms).await.unwrap());
+    assert!(session.compare(id, 2, &terms, Duration::from_secs(86_400)).await.unwrap());
     assert_eq!(rows(&app.database, "SELECT reference FROM supplier_matches").await, ["a"]);
     app.finish().await;
 }

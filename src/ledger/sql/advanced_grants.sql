@@ -4,7 +4,8 @@ SELECT v.tenant, v.meter, v.period_start, g.id, v.amount, g.kind, g.priority, g.
     false AS recurs, g.max_rollover, g.min_rollover,
     '{}'::bigint[] AS grow_epochs, '{}'::bigint[] AS grow_sequences, '{}'::numeric[] AS grow_amounts,
     0::bigint AS begin_epoch, 0::bigint AS begin_sequence, 0::numeric AS begin_consumed,
-    NULL::bigint AS end_epoch, NULL::bigint AS end_sequence, NULL::numeric AS end_consumed
+    NULL::bigint AS end_epoch, NULL::bigint AS end_sequence, NULL::numeric AS end_consumed,
+    false AS begin_is_at_instant, false AS end_is_at_instant
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN grant_advances v ON v.tenant = w.tenant AND v.meter = w.meter AND v.period_start = w.period_start
 JOIN grants g ON g.tenant = v.tenant AND g.id = v.grant_id

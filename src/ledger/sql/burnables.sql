@@ -13,7 +13,8 @@ SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.
     CASE WHEN g.repeats IS NULL THEN b.consumed + s.repaid - least(b.consumed_of_carried, s.carried_in) ELSE 0 END
         AS begin_consumed,
     e.epoch AS end_epoch, e.sequence AS end_sequence,
-    e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in) AS end_consumed
+    e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in) AS end_consumed,
+    coalesce(b.is_at_instant, false) AS begin_is_at_instant, coalesce(e.is_at_instant, false) AS end_is_at_instant
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN grants g ON g.tenant = w.tenant AND g.meter = w.meter
     AND g.effective_at >= w.period_start AND g.effective_at < w.period_end
@@ -25,7 +26,7 @@ WHERE g.period_start = w.period_start
 UNION ALL
 SELECT c.tenant, c.meter, c.period_start, g.id, c.amount, g.kind, g.priority, g.effective_at, g.created_at, g.expires_at,
     g.voided_at, NULL, false, g.expires_at > w.period_end, false, g.max_rollover, g.min_rollover, r.epochs, r.sequences, r.amounts, 0, 0, 0, e.epoch, e.sequence,
-    e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in)
+    e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in), false, coalesce(e.is_at_instant, false)
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN continued_grants c ON c.tenant = w.tenant AND c.meter = w.meter AND c.period_start = w.period_start
 JOIN grants g ON g.tenant = c.tenant AND g.id = c.grant_id
@@ -41,7 +42,7 @@ LEFT JOIN cuts e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND c
 UNION ALL
 SELECT q.tenant, q.meter, q.period_start, q.id, q.changed, 'promotional', 50::smallint, q.asked_at, q.asked_at,
     w.period_end, NULL, NULL, false, false, false, NULL, 0, '{}', '{}', '{}', e.epoch, e.sequence, e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in),
-    NULL, NULL, NULL
+    NULL, NULL, NULL, e.is_at_instant, false
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN quota_changes q USING (tenant, meter, period_start)
 JOIN balances s USING (tenant, meter, period_start)

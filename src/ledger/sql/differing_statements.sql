@@ -21,7 +21,7 @@ WITH said AS (
     ) c
     WHERE s.tenant = ANY($1) AND s.corrects IS NULL
 ), notes AS (
-    SELECT n.tenant, n.number, n.period_start, n.issued_at, n.document::jsonb -> 'used' AS used, o.document::jsonb -> 'used' AS original
+    SELECT n.tenant, n.number, n.period_start, n.issued_at, n.billed_in, n.document::jsonb -> 'used' AS used, o.document::jsonb -> 'used' AS original
     FROM statements n
     JOIN statements o ON o.tenant = n.tenant AND o.number = n.corrects
     WHERE n.tenant = ANY($1)
@@ -29,8 +29,8 @@ WITH said AS (
     SELECT l.tenant, n.number, l.meter, sum(l.consumed + l.adjusted) AS more
     FROM notes n
     JOIN corrections l USING (tenant, period_start)
-    JOIN balances b ON b.tenant = l.tenant AND b.meter = l.meter AND b.period_start = l.booked_in
-    WHERE b.period_end <= n.issued_at
+    LEFT JOIN period_closures k ON k.tenant = l.tenant AND k.meter = l.meter AND k.period_start = l.booked_in
+    WHERE CASE WHEN n.billed_in IS NULL THEN k.closed_at <= n.issued_at ELSE l.booked_in <= n.billed_in END
     GROUP BY 1, 2, 3
 ), noted AS (
     SELECT n.tenant, n.number, m.meter, n.period_start, coalesce((n.used -> m.meter ->> 'consumed')::numeric, 0) AS consumed,

@@ -7,7 +7,8 @@ WITH due AS (
     )
     RETURNING tenant, grant_id, is_end, meter, period_start, due_at
 )
-INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, held, is_settled)
+INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, held, is_settled,
+    is_at_instant)
 SELECT d.tenant, d.grant_id, d.is_end, d.meter, coalesce(b.period_start, d.period_start), $3, $4, coalesce(b.consumed - b.adjusted, 0),
     coalesce(b.consumed_of_carried, 0),
     coalesce(
@@ -15,7 +16,7 @@ SELECT d.tenant, d.grant_id, d.is_end, d.meter, coalesce(b.period_start, d.perio
         + greatest(b.reserved_beside_gate - (b.carried_in - least(b.consumed_of_carried, b.carried_in)), 0),
         0
     ),
-    false
+    false, true
 FROM due d
 CROSS JOIN LATERAL (SELECT CASE WHEN d.due_at > 'epoch' THEN d.due_at ELSE d.period_start END AS cut_at) c
 LEFT JOIN LATERAL (

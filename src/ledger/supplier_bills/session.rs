@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::SinkExt;
@@ -14,7 +15,6 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Transaction};
 use uuid::Uuid;
 
-use crate::domain::meter::{LATE_SECONDS_MAX, LIFE_SECONDS_MAX};
 use crate::domain::reservation::Record;
 use crate::domain::supplier_bill::finding::{Sum, Unmatchable};
 use crate::domain::supplier_bill::passes::{Found, Order, PassKind};
@@ -121,8 +121,8 @@ impl BillSession {
         Ok(())
     }
 
-    /// Compares the rows with what is booked by now, and stores what it finds with the end of the attempt. Returns
-    /// whether it did: another attempt may have begun meanwhile.
+    /// Compares the rows with what is booked by now, and stores what it finds with the end of the attempt. A use of this
+    /// meter is over within `use_lasts`. Returns whether it did: another attempt may have begun meanwhile.
     ///
     /// Errors: [`LedgerError::Refused`] if the bill cannot be compared.
     pub async fn compare(
@@ -130,12 +130,13 @@ impl BillSession {
         id: BillId,
         attempt: i32,
         terms: &BillTerms,
+        use_lasts: Duration,
     ) -> Result<bool, LedgerError> {
         let transaction = self.client.transaction().await?;
         let now =
             transaction.query_one("SELECT floor(extract(epoch FROM now()) * 1000)::bigint", &[]).await?;
         let now_ms: i64 = now.try_get(0)?;
-        gather(&transaction, terms).await?;
+        gather(&transaction, terms, use_lasts).await?;
         if let UseReference::Metadata(key) = &terms.reference
             && terms.columns.reference.is_some()
         {
@@ -156,12 +157,16 @@ impl BillSession {
 }
 
 /// Adds the uses to the rows.
-async fn gather(transaction: &Transaction<'_>, terms: &BillTerms) -> Result<(), LedgerError> {
+async fn gather(
+    transaction: &Transaction<'_>,
+    terms: &BillTerms,
+    use_lasts: Duration,
+) -> Result<(), LedgerError> {
     let tenant = terms.tenant.as_ref().map(ToString::to_string);
     let has_scopes = terms.columns.tenant.is_some();
     let is_named_by_id = terms.columns.reference.is_some() && terms.reference == UseReference::Reservation;
     let (from_ms, to_ms) = (terms.looked_at_from_ms(), terms.looked_at_to_ms());
-    let use_lasts_ms = 1_000 * (i64::from(LIFE_SECONDS_MAX) + i64::from(LATE_SECONDS_MAX));
+    let use_lasts_ms = i64::try_from(use_lasts.as_millis()).unwrap_or(i64::MAX);
     let parameters: [&(dyn ToSql + Sync); 9] = [
         &terms.meter.as_str(),
         &terms.from_ms,

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, Text, Timestamptz, Uuid};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
@@ -16,6 +16,7 @@ use crate::domain::period::Window;
 use crate::domain::rollover::{self, Fate, RolloverTerms};
 use crate::ledger::columns::Milliseconds;
 use crate::ledger::held_parts::HeldPart;
+use crate::ledger::prepared::sql_query;
 use crate::ledger::quotas::PeriodKey;
 use crate::ledger::rollovers::{self, Candidate, Left};
 use crate::ledger::{LedgerError, carried_holds, instant, number};
@@ -114,7 +115,8 @@ async fn compare(
     for ((row, candidate), quota) in rows.iter().zip(&candidates).zip(quotas) {
         check.checked += 1;
         let left = candidate.left(quota.parts(), row.next().map(|next| (next, Decimal::ZERO)));
-        let mut differences = row.differences(&left);
+        let older = candidate.older.iter().map(|part| part.held).sum();
+        let mut differences = row.differences(&left, older);
         let key = (row.tenant.clone(), row.meter.clone(), row.period_end.0);
         let came = came_over.get(&key).cloned().unwrap_or_default();
         differences.extend(differing(&candidate.came_over(&left), &came));
@@ -158,11 +160,12 @@ impl Row {
         }
     }
 
-    fn differences(&self, left: &Left) -> Vec<String> {
+    /// `older` is what of the holds that had been carried into it is set against what was before it.
+    fn differences(&self, left: &Left, older: Decimal) -> Vec<String> {
         let of_parts =
             |amount: fn(&rollover::Part) -> Decimal| -> Decimal { left.parts.iter().map(amount).sum() };
         let rolled = left.rolled.decimal();
-        let held = of_parts(|part| part.held) + self.reserved_of_carried;
+        let held = of_parts(|part| part.held) + older;
         let figures = [
             ("rolled over", self.rolled, rolled),
             ("lapsed", self.lapsed, of_parts(|part| part.unused) - rolled),

@@ -118,8 +118,11 @@ impl Reads {
         let IssuedStatement { document, hash, billed_in_ms } = self.issued(&tenant, number).await?;
         let (currency, issued_at_ms) = (document.currency, document.issued_at_ms);
         let window = |at_ms| entry.calendars.window(WindowKind::Period, at_ms);
-        // Where it is not noted: it was issued within the grace of that period, which is shorter than a period.
-        let issued_with = || window(issued_at_ms).start_ms.saturating_sub(1);
+        // Where it is not noted: a note was issued within the grace of that period.
+        let issued_with = || match document.corrects() {
+            Some(_) => window(issued_at_ms).start_ms.saturating_sub(1),
+            None => document.period_start_ms,
+        };
         let billed_in = window(billed_in_ms.unwrap_or_else(issued_with));
         let notes = match document.corrects() {
             Some(_) => Vec::new(),

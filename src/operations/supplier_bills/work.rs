@@ -63,6 +63,17 @@ impl Work {
         }
     }
 
+    /// How long a use of the meter goes on at most: one is counted whole where it ended.
+    fn use_lasts(&self) -> Duration {
+        let definitions = self.core.policy.current();
+        let seconds = definitions
+            .definitions()
+            .meters
+            .get(&self.terms.meter)
+            .map_or(0, |meter| u64::from(meter.max_life_seconds) + u64::from(meter.late_within_seconds));
+        Duration::from_secs(seconds)
+    }
+
     async fn beat(&self, read: &AtomicU64) -> std::convert::Infallible {
         loop {
             tokio::time::sleep(BEAT).await;
@@ -91,7 +102,7 @@ impl Work {
         let caught_up = self.core.progress.catch_up_all(BOOKS_WITHIN).await;
         caught_up
             .map_err(|error| OperationError::LedgerUnavailable(format!("not all is booked yet: {error}")))?;
-        match session.compare(self.id, self.attempt, &self.terms).await {
+        match session.compare(self.id, self.attempt, &self.terms, self.use_lasts()).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(overtaken()),
             Err(LedgerError::Refused(why)) => Err(OperationError::Malformed(why)),
