@@ -130,7 +130,8 @@ async fn once(
         Job::Close => {
             let done = operations.periods.close_showing(manner, options.close_grace, progress).await?;
             let verb = if manner.dry_run { "would close" } else { "closed" };
-            Ok(format!("{verb} {} periods; {} wait", done.closed, done.waiting))
+            let failed = if done.failed > 0 { format!(", {} failed", done.failed) } else { String::new() };
+            Ok(format!("{verb} {} periods; {} wait{failed}", done.closed, done.waiting))
         }
         Job::Statements => {
             let done = operations.statements.issue(manner, options.close_grace).await?;

@@ -41,7 +41,7 @@ async fn run(app: &TestApp) -> Closed {
 }
 
 fn closed(closed: u64, waiting: u64) -> Closed {
-    Closed { closed, waiting }
+    Closed { closed, waiting, failed: 0 }
 }
 
 #[tokio::test(flavor = "multi_thread")]
