@@ -63,8 +63,8 @@ pub(super) struct Left {
     pub(super) older: Vec<HeldPart>,
 }
 
-/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once, and the tenants are
-/// locked. Raises the versions of the capacities into which something goes. Nothing goes on where there is no next
+/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once, and the tenants
+/// are locked. Raises the versions of the capacities into which something goes. Nothing goes on where there is no next
 /// period that is open: the tenant has lost the quota, or that period is closed already.
 ///
 /// Opens the next period of each quota that may roll over, also where nothing does now, and of each that has open

@@ -132,8 +132,8 @@ impl Ledger {
         .await
     }
 
-    /// Adjustments that are approved and not booked, the earliest first: those after this one (when it was posted in unix
-    /// ms, and its id).
+    /// Adjustments that are approved and not booked, the earliest first: those after this one (when it was posted in
+    /// unix ms, and its id).
     pub async fn adjustments_to_carry_out(
         &self,
         after: Option<(i64, AdjustmentId)>,
