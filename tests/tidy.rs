@@ -77,6 +77,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "load_level",
     "unadjusted",
     "core",
+    "left_partitions",
     "boundaries",
     "decisions",
     "violations",

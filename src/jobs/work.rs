@@ -142,7 +142,11 @@ async fn once(
             let done = operations.periods.close_showing(manner, options.close_grace, progress).await?;
             Ok(match manner.dry_run {
                 true => dry_runs::of_close(&done),
-                false => format!("closed {} periods; {} wait", done.closed, done.waiting),
+                false => {
+                    let failed =
+                        if done.failed > 0 { format!(", {} failed", done.failed) } else { String::new() };
+                    format!("closed {} periods; {} wait{failed}", done.closed, done.waiting)
+                }
             })
         }
         Job::Statements => {

@@ -45,6 +45,8 @@ pub struct DuePlace {
 pub struct DuePage {
     /// The periods that are due.
     pub due: Vec<DuePeriod>,
+    /// Tenants of which it cannot be known, and why.
+    pub unread: Vec<(TenantId, String)>,
     /// Where the next part begins; none after the last.
     pub next: Option<DuePlace>,
 }
@@ -123,8 +125,8 @@ impl Ledger {
                     .last()
                     .map(|row| DuePlace { next_end_ms: row.next_end.0, tenant: row.tenant.clone() });
                 let next = next.filter(|_| rows.len() == limit);
-                let due = due(connection, rows, ended_by_ms).await?;
-                Ok(DuePage { due, next })
+                let (due, unread) = due(connection, rows, ended_by_ms).await?;
+                Ok(DuePage { due, unread, next })
             }
             .boxed()
         })
@@ -132,26 +134,31 @@ impl Ledger {
     }
 }
 
-/// Which of these are due by their calendars. The others are looked at again when their period has ended.
+/// Which of these are due by their calendars, and those whose calendar cannot be known. The others are looked at again
+/// when their period has ended.
 async fn due(
     connection: &mut AsyncPgConnection,
     rows: Vec<Row>,
     ended_by_ms: i64,
-) -> Result<Vec<DuePeriod>, LedgerError> {
+) -> Result<(Vec<DuePeriod>, Vec<(TenantId, String)>), LedgerError> {
     let ids: Vec<String> = rows.iter().map(|row| row.tenant.to_string()).collect();
     let mut calendars = HashMap::new();
     for stored in policy::read_tenants(connection, ids).await? {
-        if let Ok(definition) = serde_json::from_value::<TenantDefinition>(stored.definition) {
-            calendars.insert(stored.id, Calendars::of(stored.calendars, definition.calendar()));
+        let definition = serde_json::from_value::<TenantDefinition>(stored.definition);
+        let read = definition.map(|definition| Calendars::of(stored.calendars, definition.calendar()));
+        calendars.insert(stored.id, read);
+    }
+    let (mut all, mut unread) = (Vec::new(), Vec::new());
+    for row in rows {
+        match calendars.get(&row.tenant) {
+            Some(Ok(calendars)) => all.push(row.due(calendars)),
+            Some(Err(error)) => unread.push((row.tenant, format!("its definition cannot be read: {error}"))),
+            None => unread.push((row.tenant, "it has no definition".to_owned())),
         }
     }
-    let all = rows.into_iter().filter_map(|row| {
-        let calendars = calendars.get(&row.tenant)?;
-        Some(row.due(calendars))
-    });
-    let (due, later): (Vec<_>, Vec<_>) = all.partition(|due| due.period.end_ms <= ended_by_ms);
+    let (due, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|due| due.period.end_ms <= ended_by_ms);
     set_ends(connection, &later).await?;
-    Ok(due)
+    Ok((due, unread))
 }
 
 async fn set_ends(connection: &mut AsyncPgConnection, later: &[DuePeriod]) -> Result<(), LedgerError> {

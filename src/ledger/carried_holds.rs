@@ -295,8 +295,22 @@ impl Ledger {
         .await
     }
 
+    /// The quotas of which something returned in a partition that is not booked.
+    pub async fn quotas_with_returns(
+        &self,
+        partition: Partition,
+    ) -> Result<Vec<(TenantId, MeterId)>, LedgerError> {
+        let query = || {
+            carried_returns::table
+                .filter(carried_returns::partition.eq(number::of_partition(partition)))
+                .select((carried_returns::tenant, carried_returns::meter))
+                .distinct()
+        };
+        self.load(query).await
+    }
+
     /// Books what returned of carried holds of this quota, if anything did: what is left of its amounts is known then.
-    pub(super) async fn book_returns_of(
+    pub async fn book_returns_of(
         &self,
         partition: Partition,
         tenant: &TenantId,

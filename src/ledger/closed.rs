@@ -32,6 +32,8 @@ pub struct Closed {
     pub closed: u64,
     /// Periods that wait: for calls, grants or the period before.
     pub waiting: u64,
+    /// Periods of tenants that cannot be closed.
+    pub failed: u64,
     /// Of a dry run: periods that wait for the one before alone.
     pub later: u64,
     /// Of a dry run: what would become of the units of those that would be closed.
@@ -54,6 +56,7 @@ impl Closed {
     pub fn add(&mut self, other: Self) {
         self.closed += other.closed;
         self.waiting += other.waiting;
+        self.failed += other.failed;
         self.later += other.later;
         for (meter, units) in other.units {
             self.units.entry(meter).or_default().add(units);

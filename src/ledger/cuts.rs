@@ -311,10 +311,12 @@ impl Ledger {
         .await
     }
 
-    /// Voided grants without a cut, nor a wish for one at their void, of one tenant or of all.
+    /// Voided grants without a cut, nor a wish for one at their void, of one tenant or of all, by id: those after this
+    /// one.
     pub async fn voided_grants(
         &self,
         tenant: Option<&TenantId>,
+        after: Option<GrantId>,
         limit: usize,
     ) -> Result<Vec<StoredGrant>, LedgerError> {
         let at_void = instant::from_ms(AT_VOID_MS)?;
@@ -335,6 +337,9 @@ impl Ledger {
                 .into_boxed();
             if let Some(tenant) = tenant {
                 found = found.filter(grants::tenant.eq(tenant));
+            }
+            if let Some(after) = after {
+                found = found.filter(grants::id.gt(after.uuid()));
             }
             found.order(grants::id).limit(number::limit(limit)).select(stored_grants::Row::as_select())
         };

@@ -4,6 +4,9 @@ use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
 use crate::domain::ids::TenantId;
 
+/// What the server says of a statement that took longer than it may.
+pub(crate) const STATEMENT_TIMEOUT: &str = "statement timeout";
+
 /// Why the ledger did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LedgerError {
@@ -102,7 +105,7 @@ impl LedgerError {
 
     /// Whether a statement took longer than it may.
     pub(crate) fn is_statement_timeout(&self) -> bool {
-        matches!(self, Self::Unavailable(why) if why.contains("statement timeout"))
+        matches!(self, Self::Unavailable(why) if why.contains(STATEMENT_TIMEOUT))
     }
 }
 
@@ -174,7 +177,7 @@ fn failure_class(message: &str) -> FailureClass {
     const BUSY: [&str; 3] = ["deadlock detected", "could not serialize access", "lock timeout"];
     const GONE: [&str; 9] = [
         "terminating connection",
-        "statement timeout",
+        STATEMENT_TIMEOUT,
         "user request",
         "the database system is",
         "too many clients",

@@ -133,6 +133,7 @@ pub use damages::Damage;
 pub use deliveries::{Attempted, ClaimedDelivery, DeliveryCursor, DeliveryFilter, StoredDelivery};
 pub use entries::{EntryCursor, EntryFilter, StoredEntry};
 pub use epochs::PartitionRow;
+pub(crate) use error::STATEMENT_TIMEOUT;
 pub use error::{Conflict, LedgerError};
 pub use estimates::{LearnedCost, LearnedPlace, LearnedUse};
 pub use expired_holds::{ExpiredCursor, ExpiredFilter};

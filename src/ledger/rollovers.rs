@@ -65,9 +65,9 @@ pub(super) struct Left {
     pub(super) older: Vec<HeldPart>,
 }
 
-/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once. Raises the
-/// versions of the capacities into which something goes. Nothing goes on where there is no next period that is open:
-/// the tenant has lost the quota, or that period is closed already.
+/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once, and the tenants
+/// are locked. Raises the versions of the capacities into which something goes. Nothing goes on where there is no next
+/// period that is open: the tenant has lost the quota, or that period is closed already.
 ///
 /// Opens the next period of each quota that may roll over, also where nothing does now, and of each that has open
 /// holds. A period in which nothing is used would otherwise be open, and roll over, only if a job ran in time.
@@ -82,7 +82,6 @@ pub(super) async fn prepare(
     if candidates.is_empty() {
         return Ok(HashMap::new());
     }
-    capacities::lock_tenants(connection, candidates.iter().map(|candidate| &candidate.tenant)).await?;
     let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
     quotas::open_all(connection, partition, &openings).await?.check()?;
     let gets_some = |candidate: &Candidate| {

@@ -179,16 +179,27 @@ impl Ledger {
         self.load(query).await?.into_iter().map(Row::read).collect()
     }
 
-    /// Approved requests whose plan holds by `now_ms` and whose tenants do not have it yet, the earliest first.
-    pub async fn due_upgrades(&self, now_ms: i64, limit: usize) -> Result<Vec<StoredUpgrade>, LedgerError> {
+    /// Approved requests whose plan holds by `now_ms` and whose tenants do not have it yet, the earliest first: those
+    /// after this one (from when on it holds in unix ms, and its id).
+    pub async fn due_upgrades(
+        &self,
+        now_ms: i64,
+        after: Option<(i64, UpgradeId)>,
+        limit: usize,
+    ) -> Result<Vec<StoredUpgrade>, LedgerError> {
         let now = instant::from_ms(now_ms)?;
+        let after = match after {
+            Some((at_ms, of_id)) => Some((instant::from_ms(at_ms)?, of_id.uuid())),
+            None => None,
+        };
         let query = || {
-            upgrade_requests::table
-                .filter(upgrade_requests::applied_at.is_null())
-                .filter(upgrade_requests::effective_at.le(now))
-                .order((upgrade_requests::effective_at, upgrade_requests::id))
-                .limit(number::limit(limit))
-                .select(Row::as_select())
+            use upgrade_requests::{applied_at, effective_at, id};
+            let due = upgrade_requests::table.filter(applied_at.is_null()).filter(effective_at.le(now));
+            let mut due = due.into_boxed();
+            if let Some((at, of_id)) = after {
+                due = due.filter(effective_at.gt(at).or(effective_at.eq(at).and(id.gt(of_id))));
+            }
+            due.order((effective_at, id)).limit(number::limit(limit)).select(Row::as_select())
         };
         self.load(query).await?.into_iter().map(Row::read).collect()
     }
@@ -212,6 +223,35 @@ impl Ledger {
             plans.extend(effective_at_ms.map(|at_ms| (terms.tenant, (terms.plan, at_ms))));
         }
         Ok(plans)
+    }
+
+    /// The approved request by which a tenant is to get this plan, if there is one; of several, the earliest.
+    pub async fn upgrade_to_come(&self, plan: &PlanId) -> Result<Option<StoredUpgrade>, LedgerError> {
+        let query = || {
+            upgrade_requests::table
+                .filter(upgrade_requests::applied_at.is_null())
+                .filter(upgrade_requests::effective_at.is_not_null())
+                .filter(upgrade_requests::plan.eq(plan.as_str()))
+                .order((upgrade_requests::effective_at, upgrade_requests::id))
+                .select(Row::as_select())
+        };
+        self.first(query).await?.map(Row::read).transpose()
+    }
+
+    /// Declines an approved request that can never be applied, for this reason: its tenant keeps its plan, also in the
+    /// periods that are opened ahead. One that is applied stays as it is.
+    pub async fn give_up_upgrade(
+        &self,
+        id: UpgradeId,
+        why: &str,
+        now_ms: i64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
+        let (actor, why) = (actor.to_owned(), why.to_owned());
+        self.transact(BEGIN, move |connection| {
+            async move { give_up(connection, id, &why, now_ms, &actor).await }.boxed()
+        })
+        .await
     }
 
     /// Notes that the tenant has the plan.
@@ -295,6 +335,32 @@ async fn decide(
     audit::note(connection, &deciding.actor, action, &object(id), detail).await?;
     let stored = find(connection, id).await?.ok_or_else(|| gone(id))?;
     Ok(Some((stored, true)))
+}
+
+async fn give_up(
+    connection: &mut AsyncPgConnection,
+    id: UpgradeId,
+    why: &str,
+    now_ms: i64,
+    actor: &str,
+) -> Result<(), LedgerError> {
+    use upgrade_requests as row;
+    let found = row::table.filter(row::id.eq(id.uuid())).filter(row::applied_at.is_null());
+    let stands: Option<Row> =
+        found.select(Row::as_select()).for_update().first(connection).await.optional()?;
+    let Some(stored) = stands.map(Row::read).transpose()? else { return Ok(()) };
+    let Some(effective_at_ms) = stored.effective_at_ms else { return Ok(()) };
+    let declined = (
+        row::state.eq(UpgradeState::Declined.as_str()),
+        row::decided_at.eq(instant::from_ms(now_ms)?),
+        row::decided_by.eq(actor),
+        row::effective_at.eq(None::<chrono::DateTime<chrono::Utc>>),
+    );
+    diesel::update(row::table.filter(row::id.eq(id.uuid()))).set(declined).execute(connection).await?;
+    capacities::lock_tenant(connection, &stored.terms.tenant).await?;
+    followed_periods::follow_again(connection, &stored.terms.tenant, effective_at_ms).await?;
+    let detail = json!({ "tenant": stored.terms.tenant, "plan": stored.terms.plan, "reason": why });
+    audit::note(connection, actor, "decline", &object(id), detail).await
 }
 
 /// Requests of the tenant that were approved before and would come after this one are carried out no more: a plan that

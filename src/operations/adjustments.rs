@@ -2,7 +2,6 @@
 
 mod usage;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rust_decimal::Decimal;
@@ -22,12 +21,13 @@ use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::grants::GrantVerbs;
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::memory::{Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
 
 use self::usage::unbookable;
 
-/// How many approved adjustments a run carries out at most.
+/// How many approved adjustments are read at once.
 const PAGE: usize = 500;
 /// How many grants of a meter an adjustment looks at.
 const GRANTS_MAX: usize = 500;
@@ -109,30 +109,38 @@ impl Adjustments {
 
     /// How many that are approved would be carried out now.
     pub async fn due(&self) -> Answer<u64> {
-        let due = self.core.ledger.adjustments_to_carry_out(PAGE).await?;
-        Ok(u64::try_from(due.len()).unwrap_or(u64::MAX))
+        let (mut due, mut after) = (0, None);
+        loop {
+            let page = self.core.ledger.adjustments_to_carry_out(after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(due) };
+            after = Some((last.posted_at_ms, last.id));
+            due += u64::try_from(page.len()).unwrap_or(u64::MAX);
+        }
     }
 
     /// Carries out what is approved and could not be booked at once. Returns how many are booked now.
     pub async fn follow(&self) -> Answer<u64> {
-        let (mut done, mut away) = (0, BTreeMap::new());
-        for stored in self.core.ledger.adjustments_to_carry_out(PAGE).await? {
-            let partition = self.core.gate.partition_of(&stored.terms.tenant);
-            if away.contains_key(&partition) {
-                continue;
-            }
-            let actor = stored.decided_by.as_ref().unwrap_or(&stored.posted_by);
-            match self.carry_out(&stored, actor).await {
-                Ok(is_booked) => done += u64::from(is_booked),
-                // The other adjustments of the partition would wait as long.
-                Err(error) if error.is_server_away() => drop(away.insert(partition, error)),
-                Err(error) => {
-                    let item = format!("adjustment {} of tenant {}", stored.id, stored.terms.tenant);
-                    self.core.damage.pass_over(Work::Adjustment, &item, &error).await;
+        let (mut done, mut left, mut after) = (0, LeftPartitions::default(), None);
+        loop {
+            // Those that have to wait are due again in the next run; no later one waits for them.
+            let page = self.core.ledger.adjustments_to_carry_out(after, PAGE).await?;
+            let Some(last) = page.last() else { return left.end_run(done) };
+            after = Some((last.posted_at_ms, last.id));
+            for stored in &page {
+                let partition = self.core.gate.partition_of(&stored.terms.tenant);
+                if left.has(partition) {
+                    continue;
+                }
+                let actor = stored.decided_by.as_ref().unwrap_or(&stored.posted_by);
+                match self.carry_out(stored, actor).await {
+                    Ok(is_booked) => done += u64::from(is_booked),
+                    Err(error) => {
+                        let item = format!("adjustment {} of tenant {}", stored.id, stored.terms.tenant);
+                        left.go_on(partition, error, (&self.core.damage, Work::Adjustment, &item)).await;
+                    }
                 }
             }
         }
-        away.into_values().next().map_or(Ok(done), Err)
     }
 
     async fn known(&self, id: AdjustmentId) -> Answer<StoredAdjustment> {

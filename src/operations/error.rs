@@ -10,7 +10,7 @@ use crate::domain::reservation::Record;
 use crate::domain::supplier_bill::BillId;
 use crate::domain::upgrade::UpgradeId;
 use crate::gate::GateError;
-use crate::ledger::{Conflict, LedgerError};
+use crate::ledger::{Conflict, LedgerError, STATEMENT_TIMEOUT};
 use crate::operations::answers::{Refusal, Reservation};
 
 pub use crate::domain::field_error::FieldError;
@@ -129,6 +129,16 @@ impl OperationError {
     /// Whether gate or ledger did not answer, so that a retry may succeed.
     pub fn is_server_away(&self) -> bool {
         matches!(self, Self::GateUnavailable(_) | Self::LedgerUnavailable(_))
+    }
+
+    /// Whether a statement of the ledger took longer than it may: it may have asked for too much at once.
+    pub(super) fn is_statement_timeout(&self) -> bool {
+        matches!(self, Self::LedgerUnavailable(why) if why.contains(STATEMENT_TIMEOUT))
+    }
+
+    /// Whether work on many tenants may have failed because of one of them.
+    pub(super) fn may_be_of_one(&self) -> bool {
+        !self.is_server_away() || self.is_statement_timeout()
     }
 }
 

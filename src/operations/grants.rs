@@ -11,6 +11,7 @@ use crate::operations::answers::{GrantDetails, GrantState, Rows};
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::memory::{FollowedGrants, Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{GrantRequest, GrantsRequest};
@@ -95,10 +96,11 @@ impl GrantVerbs {
 
     /// Books the grants that have begun or ended, and sends the gate what it lacks of capacities.
     pub async fn follow(&self) -> Answer<FollowedGrants> {
-        self.end_voided().await?;
-        let followed = self.memory.settle_grants(None).await?;
-        let told = self.memory.send_untold_capacities().await?;
-        Ok(FollowedGrants { told, ..followed })
+        let mut left = LeftPartitions::default();
+        self.end_voided(&mut left).await?;
+        let followed = self.memory.settle_grants_except(None, &mut left).await?;
+        let told = self.memory.send_untold_except(&mut left).await?;
+        left.end_run(FollowedGrants { told, ..followed })
     }
 
     /// Ends a grant now: the gate gets the capacity without it first, as a bound; then the grant is cut, what is
@@ -141,7 +143,9 @@ impl GrantVerbs {
                 && stored.effective_at_ms <= now_ms
         };
         if let Some(stored) = found.filter(has_begun) {
-            self.memory.begin_grants(Some(&stored.tenant), now_ms).await?;
+            let mut left = LeftPartitions::default();
+            self.memory.begin_grants(Some(&stored.tenant), now_ms, &mut left).await?;
+            left.end(())?;
         }
         Ok(())
     }
@@ -168,18 +172,23 @@ impl GrantVerbs {
         Ok(self.core.ledger.want_end(stored.clone(), after).await?)
     }
 
-    async fn end_voided(&self) -> Answer<()> {
-        for stored in self.core.ledger.voided_grants(None, PAGE).await? {
-            match self.end(&stored).await {
-                Err(error) if error.is_server_away() => return Err(error),
-                Err(error) => {
-                    let item = format!("grant {} of tenant {}", stored.id, stored.tenant);
-                    self.core.damage.pass_over(Work::Capacity, &item, &error).await;
+    async fn end_voided(&self, left: &mut LeftPartitions) -> Answer<()> {
+        let mut after = None;
+        loop {
+            let page = self.core.ledger.voided_grants(None, after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.id);
+            for stored in page {
+                let partition = self.core.gate.partition_of(&stored.tenant);
+                if left.has(partition) {
+                    continue;
                 }
-                Ok(()) => {}
+                if let Err(error) = self.end(&stored).await {
+                    let item = format!("grant {} of tenant {}", stored.id, stored.tenant);
+                    left.go_on(partition, error, (&self.core.damage, Work::Capacity, &item)).await;
+                }
             }
         }
-        Ok(())
     }
 
     /// Sends the capacity; what cannot be sent now stays noted in the ledger, and the job sends it.

@@ -20,6 +20,7 @@ mod grants;
 mod instance;
 mod jobs;
 mod keys;
+mod left_partitions;
 mod limit_bans;
 mod limit_status;
 mod load;

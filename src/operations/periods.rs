@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
-
 use crate::domain::ids::{OutboxId, Partition};
 use crate::domain::period::WindowKind;
 use crate::ledger::{Closed, Closing, ClosingPeriod, EndedPeriod, Manner, QuotaPeriod};
@@ -14,6 +12,7 @@ use crate::operations::boundaries::Boundaries;
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::memory::{Memory, quota_period};
 use crate::operations::run_progress::RunProgress;
 
@@ -21,8 +20,6 @@ use crate::operations::run_progress::RunProgress;
 const PAGE: usize = 20_000;
 /// How many are closed in one transaction; the writer waits for its partition meanwhile.
 const CHUNK: usize = 200;
-/// In how many partitions periods are closed at once.
-const PARTITIONS_AT_ONCE: usize = 2;
 /// How often a chunk is closed again for which a next period was prepared by an older version of its tenant.
 const TRIES: usize = 3;
 
@@ -39,8 +36,10 @@ impl Periods {
 
     /// Closes every period that ended at least `grace` ago, the ones that ended first before the others, and books
     /// what has returned of carried holds. A period waits for calls that wait for the gate, for grants that are not
-    /// settled and for the period before it. A run may end anywhere: each chunk is closed wholly or not at all, and a
-    /// later run goes on.
+    /// settled and for the period before it. A tenant whose periods cannot be closed is reported and keeps no other
+    /// waiting. A run may end anywhere: each chunk is closed wholly or not at all, and a later run goes on.
+    ///
+    /// Errors: a server is away or the writer lags, for some partitions at least. All others are closed.
     pub async fn close(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
         self.close_showing(manner, grace, &RunProgress::default()).await
     }
@@ -52,28 +51,33 @@ impl Periods {
         grace: Duration,
         progress: &RunProgress,
     ) -> Answer<Closed> {
-        let mut done = Closed::default();
+        let (mut done, mut left) = (Closed::default(), LeftPartitions::default());
         loop {
             if !manner.dry_run {
-                self.memory.settle_grants(None).await?;
+                self.memory.settle_grants_except(None, &mut left).await?;
             }
-            let round = self.close_round(manner, grace, progress).await?;
+            let round = self.close_round(manner, grace, progress, &mut left).await?;
             if manner.dry_run {
-                return Ok(round);
+                return left.end_run(round);
             }
-            done.closed += round.closed;
-            done.waiting = round.waiting;
+            done = Closed { closed: done.closed + round.closed, ..round };
             // Grants of a period are settled once the one before it is closed, and then the period can be.
             if round.closed == 0 || round.waiting == 0 {
                 break;
             }
         }
-        self.book_returns().await?;
-        self.memory.send_untold_capacities().await?;
-        Ok(done)
+        self.book_returns(&mut left).await?;
+        self.memory.send_untold_except(&mut left).await?;
+        left.end_run(done)
     }
 
-    async fn close_round(&self, manner: Manner, grace: Duration, progress: &RunProgress) -> Answer<Closed> {
+    async fn close_round(
+        &self,
+        manner: Manner,
+        grace: Duration,
+        progress: &RunProgress,
+        left: &mut LeftPartitions,
+    ) -> Answer<Closed> {
         let now_ms = self.core.gate_now_ms();
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
@@ -93,23 +97,27 @@ impl Periods {
             for ended in page {
                 by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
             }
-            let close = |(partition, periods): (_, Vec<_>)| async move {
+            for (partition, periods) in by_partition {
                 let place = match manner.dry_run {
+                    _ if left.has(partition) => Ok(None),
                     true => Ok(Some(OutboxId::default())),
                     false => boundaries.pass_to_close(partition, instant_ms).await,
                 };
                 let closed = match place {
-                    Ok(place) => self.close_chunks(partition, &periods, place, manner, grace).await,
-                    Err(error) => Err(error),
+                    Ok(Some(after)) => {
+                        let now_ms = self.core.gate_now_ms();
+                        let closing = Closing { after, grace, dry_run: manner.dry_run, now_ms };
+                        self.close_chunks(partition, &periods, closing, left).await
+                    }
+                    Ok(None) => waiting(periods.len()),
+                    Err(error) => {
+                        let item = format!("partition {partition}");
+                        left.go_on(partition, error, (&self.core.damage, Work::Close, &item)).await;
+                        waiting(periods.len())
+                    }
                 };
-                let closed = self.unless_away(partition, periods.len(), closed).await?;
                 progress.add(closed.closed);
-                Answer::Ok(closed)
-            };
-            // While one waits for its boundary to be booked, or for the ledger, another one is prepared.
-            let mut closing = stream::iter(by_partition).map(close).buffer_unordered(PARTITIONS_AT_ONCE);
-            while let Some(closed) = closing.next().await {
-                done.add(closed?);
+                done.add(closed);
             }
         }
         Ok(done)
@@ -119,21 +127,61 @@ impl Periods {
         &self,
         partition: Partition,
         periods: &[EndedPeriod],
-        place: Option<OutboxId>,
-        manner: Manner,
-        grace: Duration,
-    ) -> Answer<Closed> {
-        let Some(after) = place else { return Ok(waiting(periods.len())) };
-        let closing = Closing { after, grace, dry_run: manner.dry_run, now_ms: self.core.gate_now_ms() };
+        closing: Closing,
+        left: &mut LeftPartitions,
+    ) -> Closed {
         let mut done = Closed::default();
         for chunk in chunks(periods) {
-            let (closed, going_on) = self.close_chunk(partition, chunk, closing).await?;
-            done.add(closed);
+            let going_on = self.close_chunk_or_each(partition, chunk, closing, (&mut done, left)).await;
             if !going_on.is_empty() {
-                done.add(self.close_chunk(partition, &going_on, closing).await?.0);
+                self.close_chunk_or_each(partition, &going_on, closing, (&mut done, left)).await;
             }
         }
-        Ok(done)
+        done
+    }
+
+    /// Closes a chunk together or, where that fails, tenant by tenant: one that cannot be closed waits alone. Returns
+    /// the periods whose next ones have to be known.
+    async fn close_chunk_or_each(
+        &self,
+        partition: Partition,
+        chunk: &[EndedPeriod],
+        closing: Closing,
+        (done, left): (&mut Closed, &mut LeftPartitions),
+    ) -> Vec<EndedPeriod> {
+        if !left.has(partition) {
+            match self.close_chunk(partition, chunk, closing).await {
+                Ok((closed, going_on)) => {
+                    done.add(closed);
+                    return going_on;
+                }
+                Err(error) if error.may_be_of_one() => {}
+                Err(error) => left.leave(partition, error),
+            }
+        }
+        let mut all_going_on = Vec::new();
+        for periods in chunk.chunk_by(|one, next| one.tenant == next.tenant) {
+            let Some(first) = periods.first() else { continue };
+            if left.has(partition) {
+                done.add(waiting(periods.len()));
+                continue;
+            }
+            match self.close_chunk(partition, periods, closing).await {
+                Ok((closed, going_on)) => {
+                    done.add(closed);
+                    all_going_on.extend(going_on);
+                }
+                Err(error) => {
+                    let item = format!("tenant {}", first.tenant);
+                    left.go_on(partition, error, (&self.core.damage, Work::Close, &item)).await;
+                    done.add(match left.has(partition) {
+                        true => waiting(periods.len()),
+                        false => Closed { failed: count(periods.len()), ..Closed::default() },
+                    });
+                }
+            }
+        }
+        all_going_on
     }
 
     /// Returns also the periods whose next ones have to be known.
@@ -160,19 +208,38 @@ impl Periods {
         Ok((waiting(chunk.len()), Vec::new()))
     }
 
-    /// Books what returned of holds that were carried over.
-    async fn book_returns(&self) -> Answer<()> {
+    /// Books what returned of holds that were carried over: of a partition together or, where that fails, quota by
+    /// quota.
+    async fn book_returns(&self, left: &mut LeftPartitions) -> Answer<()> {
         for partition in self.core.ledger.partitions_with_returns().await? {
             let now_ms = self.core.gate_now_ms();
-            loop {
-                match self.core.ledger.book_carried_returns(partition, now_ms).await {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(error) => {
-                        self.unless_away(partition, 0, Err(error.into())).await?;
-                        break;
-                    }
-                }
+            let mut booked = Ok(1);
+            while !left.has(partition) && booked.as_ref().is_ok_and(|count| *count > 0) {
+                let more = self.core.ledger.book_carried_returns(partition, now_ms).await;
+                booked = more.map_err(OperationError::from);
+            }
+            match booked {
+                Ok(_) => {}
+                Err(error) if error.may_be_of_one() => self.book_each_return(partition, now_ms, left).await?,
+                Err(error) => left.leave(partition, error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn book_each_return(
+        &self,
+        partition: Partition,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<()> {
+        for (tenant, meter) in self.core.ledger.quotas_with_returns(partition).await? {
+            if left.has(partition) {
+                break;
+            }
+            if let Err(error) = self.core.ledger.book_returns_of(partition, &tenant, &meter, now_ms).await {
+                let item = format!("tenant {tenant}");
+                left.go_on(partition, error.into(), (&self.core.damage, Work::Close, &item)).await;
             }
         }
         Ok(())
@@ -187,22 +254,6 @@ impl Periods {
         let is_archived = entry.definition.archived;
         let next = quota_period(&entry, &ended.meter, ended.period.end_ms).filter(|_| !is_archived);
         Ok((next, Some(ends_ms)))
-    }
-
-    /// Passes over a partition that cannot be closed, so that the others go on; fails only when a server is away.
-    async fn unless_away(
-        &self,
-        partition: Partition,
-        periods: usize,
-        closed: Answer<Closed>,
-    ) -> Answer<Closed> {
-        let error: OperationError = match closed {
-            Ok(closed) => return Ok(closed),
-            Err(error) if error.is_server_away() => return Err(error),
-            Err(error) => error,
-        };
-        self.core.damage.pass_over(Work::Close, &format!("partition {partition}"), &error).await;
-        Ok(waiting(periods))
     }
 }
 
@@ -222,5 +273,9 @@ fn chunks(periods: &[EndedPeriod]) -> Vec<&[EndedPeriod]> {
 }
 
 fn waiting(periods: usize) -> Closed {
-    Closed { waiting: u64::try_from(periods).unwrap_or(u64::MAX), ..Closed::default() }
+    Closed { waiting: count(periods), ..Closed::default() }
+}
+
+fn count(periods: usize) -> u64 {
+    u64::try_from(periods).unwrap_or(u64::MAX)
 }

@@ -16,6 +16,7 @@ use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::grants::GrantVerbs;
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::memory::Memory;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::INSTALLATION;
@@ -95,7 +96,9 @@ impl PlanChanges {
     /// Carries out one change. Each step is noted before it is done and is safe to repeat, so that a run may end
     /// anywhere. Returns whether all of it is done.
     async fn carry_out(&self, change: &PlanChange) -> Answer<bool> {
-        let followed = self.memory.follow_policy(Some(&change.tenant)).await?;
+        let mut left = LeftPartitions::default();
+        let followed = self.memory.follow_policy(Some(&change.tenant), &mut left).await?;
+        let followed = left.end(followed)?;
         let stored = self.core.ledger.read_tenant_definition(&change.tenant).await?;
         let plan = stored.as_ref().map(|stored| &stored.definition["plan"]);
         let holds = plan.is_some_and(|plan| *plan == change.plan.as_str());

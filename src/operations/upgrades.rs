@@ -13,9 +13,9 @@ use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::plan_changes::PlanChanges;
 use crate::operations::policy::PolicyVerbs;
-use crate::operations::requests::UpgradesRequest;
+use crate::operations::requests::{INSTALLATION, UpgradesRequest};
 
-/// How many approved requests a run applies at most.
+/// How many approved requests are read at once.
 const PAGE: usize = 500;
 
 /// Makes, lists and decides requests for other plans.
@@ -132,24 +132,56 @@ impl Upgrades {
 
     /// Puts the tenants of approved requests on their plans, as far as they hold by now. Returns how many.
     pub async fn follow(&self) -> Answer<u64> {
-        let mut applied = 0;
-        for stored in self.core.ledger.due_upgrades(self.core.clock.now_ms(), PAGE).await? {
-            match self.apply(&stored).await {
-                Ok(is_applied) => applied += u64::from(is_applied),
-                Err(error) if error.is_server_away() => return Err(error),
-                Err(error) => {
-                    let item = format!("upgrade request {} of tenant {}", stored.id, stored.terms.tenant);
-                    self.core.damage.pass_over(Work::Upgrade, &item, &error).await;
+        let (mut applied, mut after) = (0, None);
+        loop {
+            // Those that cannot be applied are due again in the next run; no later one waits for them.
+            let now_ms = self.core.clock.now_ms();
+            let page = self.core.ledger.due_upgrades(now_ms, after, PAGE).await?;
+            for stored in &page {
+                match self.apply(stored).await {
+                    Ok(is_applied) => applied += u64::from(is_applied),
+                    Err(error) if error.is_server_away() => return Err(error),
+                    Err(error) => self.not_applied(stored, error).await?,
                 }
             }
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = place_of(last),
+                _ => return Ok(applied),
+            }
         }
-        Ok(applied)
     }
 
     /// How many tenants a run would put on approved plans now.
     pub async fn due(&self) -> Answer<u64> {
-        let due = self.core.ledger.due_upgrades(self.core.clock.now_ms(), PAGE).await?;
-        Ok(u64::try_from(due.len()).unwrap_or(u64::MAX))
+        let (mut due, mut after) = (0, None);
+        loop {
+            let page = self.core.ledger.due_upgrades(self.core.clock.now_ms(), after, PAGE).await?;
+            due += u64::try_from(page.len()).unwrap_or(u64::MAX);
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = place_of(last),
+                _ => return Ok(due),
+            }
+        }
+    }
+
+    /// Declines a request that can never be applied, because its tenant or its plan is gone or the plan is archived;
+    /// reports any other one, which is tried again.
+    async fn not_applied(&self, stored: &StoredUpgrade, error: OperationError) -> Answer<()> {
+        // This instance may not have heard of the plan yet.
+        self.core.policy.refresh().await?;
+        let never = match &error {
+            OperationError::NotFound(_) => true,
+            _ => self.check_plan(&stored.terms.plan).is_err(),
+        };
+        let item = format!("upgrade request {} of tenant {}", stored.id, stored.terms.tenant);
+        if never {
+            tracing::warn!(item, %error, "an approved plan can never be applied, so the request is declined");
+            let (why, now_ms) = (error.to_string(), self.core.clock.now_ms());
+            self.core.ledger.give_up_upgrade(stored.id, &why, now_ms, INSTALLATION).await?;
+        } else {
+            self.core.damage.pass_over(Work::Upgrade, &item, &error).await;
+        }
+        Ok(())
     }
 
     async fn known(&self, id: UpgradeId) -> Answer<StoredUpgrade> {
@@ -211,6 +243,11 @@ fn repeated(stored: StoredUpgrade, terms: &UpgradeTerms) -> Answer<UpgradeDetail
     } else {
         Err(OperationError::UpgradeKeyReused(stored.id))
     }
+}
+
+/// Its place in the list of those that are due.
+fn place_of(stored: &StoredUpgrade) -> Option<(i64, UpgradeId)> {
+    stored.effective_at_ms.map(|at_ms| (at_ms, stored.id))
 }
 
 fn no_such_request() -> OperationError {

@@ -39,6 +39,20 @@ pub struct PartitionEvents {
 }
 
 impl PartitionEvents {
+    /// The first `count` of the events.
+    pub(super) fn first(&self, count: usize) -> Self {
+        let mut first = self.clone();
+        first.shorten(count);
+        first
+    }
+
+    /// Drops what is booked by now.
+    pub(super) fn go_on_after(&mut self, booked: OutboxId) {
+        self.booked = booked;
+        self.events.retain(|(id, _)| *id > booked);
+        self.gaps.retain(|(_, found)| *found > booked);
+    }
+
     /// Keeps the first `count` events and the gaps among them.
     pub fn shorten(&mut self, count: usize) {
         self.events.truncate(count);
@@ -101,6 +115,21 @@ pub struct Applied {
     pub ended_at_cut: bool,
 }
 
+impl Applied {
+    /// Adds what a later transaction did.
+    pub(super) fn add(&mut self, later: Self) {
+        let is_later = |partition| later.booked.iter().any(|(booked, ..)| *booked == partition);
+        self.booked.retain(|(partition, ..)| !is_later(*partition));
+        self.booked.extend(later.booked);
+        self.events += later.events;
+        self.entries += later.entries;
+        self.quarantined.extend(later.quarantined);
+        self.repeats += later.repeats;
+        self.judged.extend(later.judged);
+        self.ended_at_cut |= later.ended_at_cut;
+    }
+}
+
 /// Ends each part at its first checkpoint, or before it once one transaction has its share of checkpoints.
 fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
     let mut room = CHECKPOINTS_MAX;
@@ -122,7 +151,17 @@ fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
 /// whether or not the transaction was committed.
 pub async fn apply(
     ledger: &Ledger,
+    parts: Vec<PartitionEvents>,
+    fail_points: &Arc<FailPoints>,
+) -> Result<Applied, LedgerError> {
+    apply_or_quarantine(ledger, parts, None, fail_points).await
+}
+
+/// As [`apply`]; where it is said why the ledger refuses these events, they go to quarantine.
+pub(super) async fn apply_or_quarantine(
+    ledger: &Ledger,
     mut parts: Vec<PartitionEvents>,
+    refused: Option<String>,
     fail_points: &Arc<FailPoints>,
 ) -> Result<Applied, LedgerError> {
     parts.sort_by_key(|part| part.partition);
@@ -132,7 +171,7 @@ pub async fn apply(
     }
     let instants = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| happened_at_ms(bytes));
     ledger.ensure_months_of(instants).await?;
-    let result = run(ledger, parts, fail_points.clone()).await;
+    let result = run(ledger, parts, refused, fail_points.clone()).await;
     if result.is_err() {
         // A missing month may be the cause: of statements sent together, the reported error can be that of a later one.
         ledger.forget_months();
@@ -143,13 +182,14 @@ pub async fn apply(
 async fn run(
     ledger: &Ledger,
     parts: Vec<PartitionEvents>,
+    refused: Option<String>,
     fail_points: Arc<FailPoints>,
 ) -> Result<Applied, LedgerError> {
     let here = ledger.clone();
     ledger
         .transact(BEGIN_BOOKING, move |connection| {
             async move {
-                let applied = book_parts(&here, connection, parts).await?;
+                let applied = book_parts(&here, connection, parts, refused).await?;
                 let killed = |_| LedgerError::Unavailable("killed before the commit".into());
                 fail_points.check(FailPoint::BeforeCommit).map_err(killed)?;
                 Ok(applied)
@@ -163,6 +203,7 @@ async fn book_parts(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     mut parts: Vec<PartitionEvents>,
+    refused: Option<String>,
 ) -> Result<Applied, LedgerError> {
     let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
     let chains: Vec<Chain> = parts.iter().map(|part| Chain::Outbox(part.partition)).collect();
@@ -179,7 +220,8 @@ async fn book_parts(
     let mut arrivals = Vec::new();
     for part in parts {
         gaps.extend(part.gaps.iter().map(|(after, found)| (part.partition, *after, *found)));
-        arrivals.extend(part.events.into_iter().map(|event| Arrival::new(part.partition, event)));
+        let arrival = |event| Arrival { refused: refused.clone(), ..Arrival::new(part.partition, event) };
+        arrivals.extend(part.events.into_iter().map(arrival));
     }
     let count = arrivals.len();
     let checkpoints = checkpoints(&arrivals);

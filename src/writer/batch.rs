@@ -103,6 +103,8 @@ pub(crate) struct Arrival {
     pub(crate) bytes: Vec<u8>,
     /// Its content, or why it cannot be decoded.
     pub(crate) event: Result<OutboxMessage, String>,
+    /// Why the ledger refuses to book it, where it does.
+    pub(crate) refused: Option<String>,
 }
 
 /// The content of an outbox entry.
@@ -140,7 +142,7 @@ pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<OutboxMess
 impl Arrival {
     pub(crate) fn new(partition: Partition, (outbox_id, bytes): OutboxEntry) -> Self {
         let event = read_entry(outbox_id, &bytes);
-        Self { partition, outbox_id, bytes, event }
+        Self { partition, outbox_id, bytes, event, refused: None }
     }
 
     /// The record with which a reservation begins.
@@ -258,7 +260,10 @@ enum Disposition {
 }
 
 impl Planner {
-    fn take(&mut self, arrival: Arrival) {
+    fn take(&mut self, mut arrival: Arrival) {
+        if let Some(reason) = arrival.refused.take() {
+            return self.refuse(arrival, reason);
+        }
         let taken = match &arrival.event {
             Ok(OutboxMessage::Event(event)) => self.take_event(&arrival, event),
             Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary) => return,

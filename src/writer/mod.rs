@@ -18,6 +18,7 @@ mod observer;
 mod outbox;
 mod pace;
 mod position;
+mod refused;
 mod retry;
 mod run;
 mod tail;

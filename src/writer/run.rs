@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::abandoned::is_silent;
-use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
+use super::apply::{Applied, PartitionEvents};
 use super::batch::gate_time_ms;
 use super::fail_point::{FailPoint, FailPoints, Killed};
 use super::failure::Failure;
@@ -71,7 +71,7 @@ pub struct Pass {
     pub more: bool,
     /// Whether only partitions with new events were read.
     pub partial: bool,
-    /// Whether a partition waits for a new epoch, or to learn of one.
+    /// Whether a partition waits: for a new epoch, to learn of one, or since its next event cannot be booked.
     pub doubted: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Writer<O: Outbox, W: WriterObserver> {
     pub(super) ledger: Ledger,
     pub(super) watch: W,
     options: WriterOptions,
-    fail_points: Arc<FailPoints>,
+    pub(super) fail_points: Arc<FailPoints>,
     pub(super) partitions: BTreeMap<Partition, Position>,
     /// How many partitions the node has, including those of other writers.
     partitions_of_node: usize,
@@ -90,6 +90,8 @@ pub struct Writer<O: Outbox, W: WriterObserver> {
     undelivered: BTreeMap<Partition, OutboxId>,
     /// Doubts about the memory of partitions with that cursor, until they are reported.
     doubts: Vec<(Partition, OutboxId, Alarm)>,
+    /// Whether the ledger has refused something of the last batch, so that the next one is booked part by part.
+    pub(super) part_by_part: bool,
     /// How many partitions had more events than the last pass read.
     busy: usize,
     pace: Pace,
@@ -120,6 +122,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             leased_until: None,
             undelivered: BTreeMap::new(),
             doubts: Vec::new(),
+            part_by_part: false,
             busy: 0,
             pace: Pace::new(Instant::now()),
             news: None,
@@ -233,16 +236,8 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         self.fail_points.check(FailPoint::AfterRead)?;
         let sizes = sizes(&parts);
         let began = Instant::now();
-        let applied = match apply(&self.ledger, parts, &self.fail_points).await {
-            Ok(applied) => applied,
-            Err(error) if was_overtaken(&error) => {
-                self.leased_until = None;
-                return Ok(Pass { more: true, ..Pass::default() });
-            }
-            Err(error) => {
-                self.fail_points.check(FailPoint::BeforeCommit)?;
-                return Err(error.into());
-            }
+        let Some(applied) = self.book_batch(parts, &mut pass).await? else {
+            return Ok(Pass { more: true, ..Pass::default() });
         };
         self.fail_points.check(FailPoint::AfterCommit)?;
         self.tell(&applied, began.elapsed());

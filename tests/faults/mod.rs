@@ -22,6 +22,7 @@ mod lost_memory;
 mod old_keys;
 mod rebuild;
 mod reconciliation;
+mod refused;
 mod replay;
 mod safety_tail;
 mod set_back;

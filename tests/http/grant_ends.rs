@@ -275,7 +275,7 @@ async fn a_void_that_is_asked_for_again_and_again_ends_at_the_first_boundary_how
     }
     let wished = "SELECT due_at AT TIME ZONE 'UTC' AS at, sequence FROM due_cuts WHERE is_end";
     assert_eq!(rows(&app.database, wished).await, ["1970-01-01T00:00:00 1000"]);
-    assert_eq!(ledger.voided_grants(None, 10).await.unwrap(), [], "its end is wanted already");
+    assert_eq!(ledger.voided_grants(None, None, 10).await.unwrap(), [], "its end is wanted already");
     app.app().operations.grants.follow().await.unwrap();
     assert_eq!(app.get(&format!("{GRANTS}/{id}")).await.text("/status"), "voided");
     app.finish().await;

@@ -283,3 +283,58 @@ async fn a_request_that_is_superseded_while_a_run_comes_to_it_is_not_carried_out
     assert_eq!((follow(&app).await, plan(&app).await.as_str()), (1, "plan"));
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_a_tenant_is_to_get_is_neither_archived_nor_deleted_before_that() {
+    let app = with_plans().await;
+    let id = asked(&app, "max").await;
+    approve(&app, &id, "next_period").await;
+    let archived = || json!({ "quotas": [quota_of("200")], "archived": true });
+    let refused = [app.put("/v1/admin/plans/max", archived()).await, app.delete("/v1/admin/plans/max").await];
+    for answer in refused {
+        answer.is_problem(409, "in_use");
+        let detail = answer.text("/detail");
+        assert!(
+            detail.contains(&id) && detail.contains("acme gets it from 2026-04-01T00:00:00Z"),
+            "{detail}"
+        );
+    }
+    app.define("plans/max", json!({ "quotas": [quota_of("250")] })).await;
+    app.define("plans/pro", json!({ "quotas": [quota_of("80")], "archived": true })).await;
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!((follow(&app).await, plan(&app).await.as_str()), (1, "max"));
+    app.define("plans/max", archived()).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_can_never_be_applied_is_declined_in_the_open_and_gives_no_allowance() {
+    let app = with_plans().await;
+    app.use_pages("march", "20").await.expect(201);
+    let id = asked(&app, "max").await;
+    // It is archived just before another instance stores the approval.
+    app.define("plans/max", json!({ "quotas": [quota_of("200")], "archived": true })).await;
+    let (now_ms, effective_at_ms) = (app.clock.now_ms(), Some(1_775_001_600_000));
+    let deciding = tollgate::ledger::Deciding { effective_at_ms, now_ms, actor: "me".into() };
+    app.app().ledger.decide_upgrade(id.parse().unwrap(), deciding).await.unwrap().unwrap();
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    let ahead = "SELECT included::float8 AS i FROM quota_periods ORDER BY period_start DESC LIMIT 1";
+    assert_eq!(rows(&app.database, ahead).await, ["200"]);
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!((follow(&app).await, plan(&app).await.as_str()), (0, "plan"));
+    let listed = app.get(&format!("{ADMIN}?status=declined")).await.expect(200).body;
+    let declined = &listed["data"][0];
+    assert_eq!((&declined["id"], &declined["decided_by"]), (&json!(id), &json!("installation")));
+    assert_eq!((&declined["effective_at"], &declined["applied_at"]), (&json!(null), &json!(null)));
+    let audit = app.get("/v1/admin/audit?object_kind=upgrade_request").await.expect(200).body;
+    assert_eq!(
+        (&audit["data"][0]["action"], &audit["data"][0]["actor"]),
+        (&json!("decline"), &json!("installation"))
+    );
+    assert!(audit["data"][0].to_string().contains("archived"), "{audit}");
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    assert_eq!(pages_left(&app).await, ["50", "0", "50"], "what was opened ahead is as the old plan has it");
+    assert_eq!(app.app().operations.upgrades.due().await.unwrap(), 0);
+    app.finish().await;
+}

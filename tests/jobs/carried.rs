@@ -117,7 +117,7 @@ async fn holds_that_pushed_a_period_over_its_quota_are_charged_to_the_next_until
     let (more, open) = (held(&app, "30").await, held(&app, "20").await);
     app.consume(&more, "45").await.expect(200);
     app.move_clock("2026-04-01T02:00:00Z").await;
-    assert_eq!(run(&app).await, Closed { closed: 1, waiting: 0, ..Closed::default() });
+    assert_eq!(run(&app).await, Closed { closed: 1, ..Closed::default() });
     assert_eq!(rows(&app.database, BOOKS).await, ["03 0 0 45 0 0 0 5", "04 35 20 0 0 0 5 0"]);
     let figures = async || {
         let quota = app.quota().await;

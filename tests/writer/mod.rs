@@ -3,5 +3,6 @@
 pub mod apply;
 mod by_hand;
 mod lives;
+mod refused;
 mod run;
 mod tail;

@@ -132,14 +132,25 @@ impl Ledger {
         .await
     }
 
-    /// Adjustments that are approved and not booked, the earliest first.
-    pub async fn adjustments_to_carry_out(&self, limit: usize) -> Result<Vec<StoredAdjustment>, LedgerError> {
+    /// Adjustments that are approved and not booked, the earliest first: those after this one (when it was posted in
+    /// unix ms, and its id).
+    pub async fn adjustments_to_carry_out(
+        &self,
+        after: Option<(i64, AdjustmentId)>,
+        limit: usize,
+    ) -> Result<Vec<StoredAdjustment>, LedgerError> {
+        let after = match after {
+            Some((at_ms, of_id)) => Some((instant::from_ms(at_ms)?, of_id.uuid())),
+            None => None,
+        };
         let query = || {
-            adjustments::table
-                .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()))
-                .order((adjustments::posted_at, adjustments::id))
-                .limit(number::limit(limit))
-                .select(Row::as_select())
+            use adjustments::{id, posted_at, state};
+            let approved = adjustments::table.filter(state.eq(AdjustmentState::Approved.as_str()));
+            let mut found = approved.into_boxed();
+            if let Some((at, of_id)) = after {
+                found = found.filter(posted_at.gt(at).or(posted_at.eq(at).and(id.gt(of_id))));
+            }
+            found.order((posted_at, id)).limit(number::limit(limit)).select(Row::as_select())
         };
         let rows = self.load(query).await?;
         self.with_grants(rows).await

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 
 use super::Memory;
@@ -13,6 +14,7 @@ use crate::gate::{QuotaCapacity, RestoreOutcome};
 use crate::ledger::{PeriodKey, QuotaCapacity as BookedCapacity, QuotaPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::policy_store::TenantEntry;
 
 /// To how many warm tenants capacities are sent at once.
@@ -67,14 +69,22 @@ impl Memory {
 
     /// Sends every capacity that the gate lacks. Returns how many it has now.
     pub async fn send_untold_capacities(&self) -> Answer<u64> {
+        let mut left = LeftPartitions::default();
+        let told = self.send_untold_except(&mut left).await?;
+        left.end_run(told)
+    }
+
+    /// [`Self::send_untold_capacities`] but to partitions that are left; those of them for which a server is away are
+    /// left too.
+    pub(in crate::operations) async fn send_untold_except(&self, left: &mut LeftPartitions) -> Answer<u64> {
         const PAGE: usize = 500;
         let (mut told, mut after) = (0, None);
         loop {
             let page = self.core.ledger.untold_capacities(after.as_ref(), PAGE).await?;
             let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
             after = Some((tenant.clone(), meter.clone()));
-            let (sent, left) = self.send_to_warm(page).await?;
-            told += sent + self.send_each(left).await?;
+            let (sent, unsent) = self.send_to_warm(page).await?;
+            told += sent + self.send_each(&unsent, left).await;
         }
     }
 
@@ -131,24 +141,26 @@ impl Memory {
     }
 
     /// Sends these one by one, a few tenants at once. Returns how many the gate has now.
-    async fn send_each(&self, untold: Vec<Untold>) -> Answer<u64> {
+    async fn send_each(&self, untold: &[Untold], left: &mut LeftPartitions) -> u64 {
         let mut told = 0;
-        let mut sending = stream::iter(untold)
-            .map(async |(tenant, meter, version)| {
-                self.send_untold(&tenant, &meter, version).await.map_err(|error| (tenant, error))
-            })
-            .buffer_unordered(SENT_AT_ONCE);
-        while let Some(sent) = sending.next().await {
-            match sent {
-                Ok(()) => told += 1,
-                Err((_, error)) if error.is_server_away() => return Err(error),
-                Err((tenant, error)) => {
-                    let item = format!("tenant {tenant}");
-                    self.core.damage.pass_over(Work::Capacity, &item, &error).await;
+        for some in untold.chunks(SENT_AT_ONCE) {
+            let may_be_sent = |(tenant, ..): &&Untold| !left.has(self.core.gate.partition_of(tenant));
+            let some: Vec<_> = some.iter().filter(may_be_sent).collect();
+            let sending = some.into_iter().map(async |(tenant, meter, version)| {
+                (tenant, self.send_untold(tenant, meter, *version).await)
+            });
+            for (tenant, sent) in join_all(sending).await {
+                match sent {
+                    Ok(()) => told += 1,
+                    Err(error) => {
+                        let (partition, item) =
+                            (self.core.gate.partition_of(tenant), format!("tenant {tenant}"));
+                        left.go_on(partition, error, (&self.core.damage, Work::Capacity, &item)).await;
+                    }
                 }
             }
         }
-        Ok(told)
+        told
     }
 
     async fn send_untold(&self, tenant: &TenantId, meter: &MeterId, version: u64) -> Answer<()> {

@@ -10,6 +10,7 @@ use crate::ledger::{EndedPeriod, QuotaPeriod, StoredGrant};
 use crate::operations::boundaries::Boundaries;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::policy_store::TenantEntry;
 
 /// How many grants are read at once.
@@ -41,61 +42,123 @@ impl Memory {
         &self,
         tenant: Option<&TenantId>,
     ) -> Answer<FollowedGrants> {
-        self.follow_policy(tenant).await?;
+        let mut left = LeftPartitions::default();
+        let done = self.settle_grants_except(tenant, &mut left).await?;
+        left.end(done)
+    }
+
+    /// [`Self::settle_grants`] but of partitions that are left; those of them for which a server is away are left too.
+    pub(in crate::operations) async fn settle_grants_except(
+        &self,
+        tenant: Option<&TenantId>,
+        left: &mut LeftPartitions,
+    ) -> Answer<FollowedGrants> {
+        self.follow_policy(tenant, left).await?;
         let now_ms = self.core.gate_now_ms();
-        let begun = self.begin_grants(tenant, now_ms).await?;
-        let mut places = Vec::new();
-        for (partition, instant_ms) in self.core.ledger.partitions_to_cut(tenant, now_ms).await? {
-            let now_ms = self.core.script_now();
-            let place = self.core.gate.append_boundary(partition, instant_ms, now_ms).await?;
-            places.extend(place.map(|place| (partition, place)));
-        }
-        for (partition, place) in places {
-            self.core.progress.catch_up(partition, place).await?;
-        }
-        let settled = self.settle_ended(tenant, now_ms).await?;
-        let advanced = self.advance_grants(tenant, now_ms).await?;
+        let begun = self.begin_grants(tenant, now_ms, left).await?;
+        self.cut_grants(tenant, now_ms, left).await?;
+        let settled = self.settle_ended(tenant, now_ms, left).await?;
+        let advanced = self.advance_grants(tenant, now_ms, left).await?;
         Ok(FollowedGrants { begun, settled, advanced, told: 0 })
     }
 
+    /// Cuts the grants that begin or end by `now_ms`, and waits until the cuts are booked.
+    async fn cut_grants(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<()> {
+        let mut places = Vec::new();
+        for (partition, instant_ms) in self.core.ledger.partitions_to_cut(tenant, now_ms).await? {
+            if left.has(partition) {
+                continue;
+            }
+            let now_ms = self.core.script_now();
+            match self.core.gate.append_boundary(partition, instant_ms, now_ms).await {
+                Ok(place) => places.extend(place.map(|place| (partition, place))),
+                Err(error) => self.go_on_without(left, partition, error.into()).await,
+            }
+        }
+        for (partition, place) in places {
+            if let Err(error) = self.core.progress.catch_up(partition, place).await {
+                self.go_on_without(left, partition, error).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Advances grants of one tenant or of all that go on after periods which have ended and are not closed.
-    async fn advance_grants(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
+    async fn advance_grants(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<u64> {
         let mut by_partition: BTreeMap<Partition, Vec<EndedPeriod>> = BTreeMap::new();
         for ended in self.core.ledger.periods_to_advance(tenant, now_ms, ADVANCED_MAX).await? {
             by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
         }
         let (mut advanced, boundaries) = (0, Boundaries::new(&self.core));
         for (partition, ended) in by_partition {
-            let Some(last_ms) = ended.iter().map(|one| one.period.end_ms).max() else { continue };
-            let done = self.advance_in(partition, &ended, last_ms, now_ms, &boundaries).await;
-            advanced += match done {
-                Err(error) if !error.is_server_away() => {
-                    self.core
-                        .damage
-                        .pass_over(Work::Capacity, &format!("partition {partition}"), &error)
-                        .await;
-                    0
-                }
-                done => done?,
-            };
+            let last_ms = ended.iter().map(|one| one.period.end_ms).max();
+            let Some(last_ms) = last_ms.filter(|_| !left.has(partition)) else { continue };
+            match boundaries.pass(partition, last_ms).await {
+                Ok(Some(after)) => advanced += self.advance_in(partition, &ended, after, now_ms, left).await,
+                Ok(None) => {}
+                Err(error) => self.go_on_without(left, partition, error).await,
+            }
         }
         Ok(advanced)
     }
 
+    /// Advances the grants of a partition chunk by chunk or, where that fails, tenant by tenant.
     async fn advance_in(
         &self,
         partition: Partition,
         ended: &[EndedPeriod],
-        last_ms: i64,
+        after: OutboxId,
         now_ms: i64,
-        boundaries: &Boundaries<'_>,
-    ) -> Answer<u64> {
-        let Some(after) = boundaries.pass(partition, last_ms).await? else { return Ok(0) };
+        left: &mut LeftPartitions,
+    ) -> u64 {
         let mut advanced = 0;
         for chunk in ended.chunks(ADVANCED_AT_ONCE) {
-            advanced += self.core.ledger.advance_grants(partition, chunk, after, now_ms).await?;
+            match self.advance_together(partition, chunk, after, now_ms).await {
+                Ok(done) => {
+                    advanced += done;
+                    continue;
+                }
+                Err(error) if error.may_be_of_one() => {}
+                Err(error) => left.leave(partition, error),
+            }
+            for some in chunk.chunk_by(|one, next| one.tenant == next.tenant) {
+                let (Some(first), false) = (some.first(), left.has(partition)) else { return advanced };
+                match self.advance_together(partition, some, after, now_ms).await {
+                    Ok(done) => advanced += done,
+                    Err(error) => {
+                        let item = format!("tenant {}", first.tenant);
+                        left.go_on(partition, error, (&self.core.damage, Work::Capacity, &item)).await;
+                    }
+                }
+            }
         }
-        Ok(advanced)
+        advanced
+    }
+
+    async fn advance_together(
+        &self,
+        partition: Partition,
+        ended: &[EndedPeriod],
+        after: OutboxId,
+        now_ms: i64,
+    ) -> Answer<u64> {
+        Ok(self.core.ledger.advance_grants(partition, ended, after, now_ms).await?)
+    }
+
+    /// Goes on without a partition.
+    async fn go_on_without(&self, left: &mut LeftPartitions, partition: Partition, error: OperationError) {
+        let item = format!("partition {partition}");
+        left.go_on(partition, error, (&self.core.damage, Work::Capacity, &item)).await;
     }
 
     /// Books the grants of one tenant or of all that have begun by `now_ms`. Returns how many.
@@ -103,6 +166,7 @@ impl Memory {
         &self,
         tenant: Option<&TenantId>,
         now_ms: i64,
+        left: &mut LeftPartitions,
     ) -> Answer<u64> {
         let (mut begun, mut after) = (0, None);
         loop {
@@ -110,8 +174,13 @@ impl Memory {
             let Some(last) = due.last() else { return Ok(begun) };
             after = Some((last.effective_at_ms, last.id));
             for stored in due {
+                let partition = self.core.gate.partition_of(&stored.tenant);
+                if left.has(partition) {
+                    continue;
+                }
                 let item = format!("grant {} of tenant {}", stored.id, stored.tenant);
-                begun += self.counted(&item, self.begin_grant(stored, now_ms).await).await?;
+                let booked = self.begin_grant(stored, now_ms).await;
+                begun += self.counted(left, partition, &item, booked).await;
             }
         }
     }
@@ -152,45 +221,70 @@ impl Memory {
         facts.ok().and_then(|facts| facts.last_id).unwrap_or_default()
     }
 
-    async fn settle_ended(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
+    async fn settle_ended(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<u64> {
         // What a lowered plan takes is known before what is left of grants that end later.
-        self.settle_lowered(tenant, now_ms).await?;
+        self.settle_lowered(tenant, now_ms, left).await?;
         let (mut settled, mut after) = (0, None);
         loop {
             let due = self.core.ledger.grants_to_settle(tenant, after.as_ref(), PAGE).await?;
             let Some(last) = due.last() else { return Ok(settled) };
             after = Some(last.clone());
             for (tenant, id) in due {
+                let partition = self.core.gate.partition_of(&tenant);
+                if left.has(partition) {
+                    continue;
+                }
                 let item = format!("grant {id} of tenant {tenant}");
                 let booked = self.core.ledger.settle_grant(tenant, id, now_ms).await;
-                settled += self.counted(&item, booked.map_err(OperationError::from)).await?;
+                let booked = booked.map_err(OperationError::from);
+                settled += self.counted(left, partition, &item, booked).await;
             }
         }
     }
 
     /// Books what lowered plans take. Those that wait for an earlier close are tried again by the next run.
-    async fn settle_lowered(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<()> {
+    async fn settle_lowered(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<()> {
         let mut after = None;
         loop {
             let due = self.core.ledger.lowered_to_settle(tenant, after, PAGE).await?;
             let Some(last) = due.last() else { return Ok(()) };
             after = Some((last.asked_at_ms, last.id));
             for change in due {
+                let partition = self.core.gate.partition_of(&change.tenant);
+                if left.has(partition) {
+                    continue;
+                }
                 let item = format!("lowered quota {} of tenant {}", change.id, change.tenant);
                 let booked = self.core.ledger.settle_lowered(change, now_ms).await;
-                self.counted(&item, booked.map_err(OperationError::from)).await?;
+                let booked = booked.map_err(OperationError::from);
+                self.counted(left, partition, &item, booked).await;
             }
         }
     }
 
-    /// Passes over an item that cannot be done, so that the others go on; fails only when a server is away.
-    async fn counted(&self, item: &str, done: Answer<bool>) -> Answer<u64> {
+    /// Counts an item that was done; goes on without one that was not.
+    async fn counted(
+        &self,
+        left: &mut LeftPartitions,
+        partition: Partition,
+        item: &str,
+        done: Answer<bool>,
+    ) -> u64 {
         match done {
-            Ok(done) => Ok(u64::from(done)),
-            Err(error) if error.is_server_away() => Err(error),
+            Ok(done) => u64::from(done),
             Err(error) => {
-                self.core.damage.pass_over(Work::Capacity, item, &error).await;
-                Ok(0)
+                left.go_on(partition, error, (&self.core.damage, Work::Capacity, item)).await;
+                0
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::gate::RestoreOutcome;
 use crate::ledger::{EndingPeriod, NextPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::policy_store::TenantEntry;
 
 const PAGE: usize = 500;
@@ -33,11 +34,12 @@ impl Memory {
     /// both periods when it is restored. Those that are open already follow policy.
     pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
         let mut done = self.open_ahead().await?;
-        done.followed = u64::try_from(self.follow_policy(None).await?.len()).unwrap_or(u64::MAX);
+        let mut left = LeftPartitions::default();
+        done.followed = u64::try_from(self.follow_policy(None, &mut left).await?.len()).unwrap_or(u64::MAX);
         if done.followed > 0 {
-            self.send_untold_capacities().await?;
+            self.send_untold_except(&mut left).await?;
         }
-        Ok(done)
+        left.end_run(done)
     }
 
     async fn open_ahead(&self) -> Answer<NextPeriods> {

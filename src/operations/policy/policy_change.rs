@@ -9,12 +9,13 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use super::PolicyVerbs;
 use super::policy_draft::{Draft, Settled};
 use crate::domain::field_error::FieldError;
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{PlanId, TenantId};
+use crate::domain::instant::rfc3339;
 use crate::domain::policy::Policy;
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::Edit;
-use crate::ledger::{Conflict, LedgerError, PolicyWritten, TenantCursor};
+use crate::ledger::{Conflict, LedgerError, PolicyWritten, StoredUpgrade, TenantCursor};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::{add_object, generations};
 use crate::operations::requests::Precondition;
@@ -192,7 +193,15 @@ impl PolicyVerbs {
                 errors.push(pruned.error);
             }
         }
-        if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }
+        if !errors.is_empty() {
+            return Err(OperationError::Invalid(errors));
+        }
+        for plan in draft.withdrawn_plans() {
+            if let Some(request) = self.core.ledger.upgrade_to_come(&plan).await? {
+                return Err(OperationError::InUse(awaited(&plan, &request)));
+            }
+        }
+        Ok(())
     }
 
     /// The instance that made a change applies it before it answers.
@@ -222,6 +231,16 @@ impl PolicyVerbs {
         self.core.policy.show_version(version);
         Ok(())
     }
+}
+
+/// Why a plan cannot be archived or deleted that an approved request names.
+fn awaited(plan: &PlanId, request: &StoredUpgrade) -> String {
+    let StoredUpgrade { id, terms, effective_at_ms, .. } = request;
+    let from = effective_at_ms.map(rfc3339).unwrap_or_default();
+    format!(
+        "the plan {plan} is in use: {} gets it from {from} on by the approved upgrade request {id}; archive it after that",
+        terms.tenant
+    )
 }
 
 /// The target's version, if it exists. Errors: it is not the expected one, or there is nothing to delete.

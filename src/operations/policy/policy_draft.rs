@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::calendars::calendar_change;
 use crate::domain::currencies::Currencies;
 use crate::domain::field_error::FieldError;
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{MeterId, PlanId, TenantId};
 use crate::domain::meter::Meter;
 use crate::domain::money::Currency;
 use crate::domain::period::{Calendars, DatedCalendar, WindowKind};
@@ -327,6 +327,14 @@ impl Draft {
             (id.clone(), errors.into_iter().map(|error| error.under(&at)).collect())
         });
         fixed.filter(|(_, errors): &(_, Vec<_>)| !errors.is_empty()).collect()
+    }
+
+    /// The plans that it archives or deletes: nobody can be put on them any more.
+    pub(super) fn withdrawn_plans(&self) -> Vec<PlanId> {
+        let then = &self.then.definitions().plans;
+        let is_served = |id: &PlanId| then.get(id).is_some_and(|plan| !plan.archived);
+        let before = self.before.definitions().plans.values().filter(|plan| !plan.archived);
+        before.map(|plan| &plan.id).filter(|id| !is_served(id)).cloned().collect()
     }
 
     /// The tenants that it deletes.

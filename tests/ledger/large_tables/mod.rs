@@ -122,7 +122,7 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("is_end_held_up", ledger.is_end_held_up((&acme, &meter("ocr.page")), month, HOUR_MS)).await;
     plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
     plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), None, 50)).await;
-    plans.of("voided_grants", ledger.voided_grants(Some(&acme), 50)).await;
+    plans.of("voided_grants", ledger.voided_grants(Some(&acme), None, 50)).await;
     plans.of("periods_to_follow", ledger.periods_to_follow(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("ending_periods", ledger.ending_periods(HOUR_MS, HOUR_MS + DAY_MS, None, 100)).await;
 }
