@@ -48,7 +48,7 @@ impl CutAhead {
     }
 }
 
-/// Whether any cut is due by `latest_ms` (unix ms), of any partition: nearly never, and that costs one look at an index.
+/// Whether any cut is due by `latest_ms` (unix ms), of any partition. Nearly never; it costs one look at an index.
 pub(crate) async fn are_due(mut connection: &AsyncPgConnection, latest_ms: i64) -> Result<bool, LedgerError> {
     let due = due_cuts::table.filter(due_cuts::due_at.le(instant::from_ms(latest_ms)?));
     Ok(diesel::select(diesel::dsl::exists(due)).get_result(&mut connection).await?)
