@@ -6,7 +6,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
 use super::prepared::sql_query;
-use super::schema::cuts;
+use super::schema::{cuts, due_cuts};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
@@ -45,6 +45,12 @@ impl CutAhead {
     pub(crate) fn is_before(&self, place: OutboxId, gate_time_ms: i64) -> bool {
         self.due_at_ms <= gate_time_ms && self.after < place
     }
+}
+
+/// Whether any cut is due by `latest_ms` (unix ms), of any partition. Nearly never; it costs one look at an index.
+pub(crate) async fn are_due(mut connection: &AsyncPgConnection, latest_ms: i64) -> Result<bool, LedgerError> {
+    let due = due_cuts::table.filter(due_cuts::due_at.le(instant::from_ms(latest_ms)?));
+    Ok(diesel::select(diesel::dsl::exists(due)).get_result(&mut connection).await?)
 }
 
 /// The cuts that are due by `latest_ms` (unix ms) in partitions that are booked from these events on. Ends that wait

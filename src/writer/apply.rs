@@ -210,8 +210,9 @@ async fn book_parts(
     // First: reads of these partitions must see what the former transaction left, and a writer that comes second ends
     // here.
     let advancing = cursors::advance(connection, &moves);
-    let (Advanced { booked_at, erasures }, cuts) = try_join!(advancing, cuts_among(connection, &parts))?;
+    let (Advanced { booked_at, erasures }, are_due) = try_join!(advancing, are_cuts_due(connection, &parts))?;
     ledger.heed_erasures(erasures);
+    let cuts = if are_due { cuts_among(connection, &parts).await? } else { Vec::new() };
     let ended_at_cut = end_before_cuts(connection, &mut parts, &cuts).await?;
     make_cuts(connection, &parts, &cuts).await?;
     let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
@@ -267,13 +268,28 @@ fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
     found.collect()
 }
 
+/// The latest time of these events (gate time, unix ms).
+fn latest_ms(parts: &[PartitionEvents]) -> Option<i64> {
+    parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes)).max()
+}
+
+/// Whether a cut may be due before or among these events.
+async fn are_cuts_due(
+    connection: &AsyncPgConnection,
+    parts: &[PartitionEvents],
+) -> Result<bool, LedgerError> {
+    match latest_ms(parts) {
+        Some(latest_ms) => cuts_to_make::are_due(connection, latest_ms).await,
+        None => Ok(false),
+    }
+}
+
 /// The cuts that are due before or among these events.
 async fn cuts_among(
     connection: &AsyncPgConnection,
     parts: &[PartitionEvents],
 ) -> Result<Vec<CutAhead>, LedgerError> {
-    let times = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes));
-    let Some(latest_ms) = times.max() else { return Ok(Vec::new()) };
+    let Some(latest_ms) = latest_ms(parts) else { return Ok(Vec::new()) };
     let from: Vec<_> =
         parts.iter().filter_map(|part| Some((part.partition, part.events.first()?.0))).collect();
     cuts_to_make::ahead(connection, &from, latest_ms).await

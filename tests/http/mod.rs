@@ -32,6 +32,7 @@ mod flood;
 mod framing;
 pub mod global;
 mod grant_ends;
+mod grant_instants;
 mod grants;
 mod grants_left;
 mod health;
