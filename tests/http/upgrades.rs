@@ -315,7 +315,8 @@ async fn an_approval_that_can_never_be_applied_is_declined_in_the_open_and_gives
     // It is archived just before another instance stores the approval.
     app.define("plans/max", json!({ "quotas": [quota_of("200")], "archived": true })).await;
     let (now_ms, effective_at_ms) = (app.clock.now_ms(), Some(1_775_001_600_000));
-    let deciding = tollgate::ledger::Deciding { effective_at_ms, now_ms, actor: "me".into() };
+    let deciding =
+        tollgate::ledger::Deciding { effective_at_ms, raises_only: false, now_ms, actor: "me".into() };
     app.app().ledger.decide_upgrade(id.parse().unwrap(), deciding).await.unwrap().unwrap();
     app.move_clock("2026-03-31T12:00:00Z").await;
     app.app().operations.memory.open_next_periods().await.unwrap();

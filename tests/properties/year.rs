@@ -39,12 +39,15 @@ const NOBODY_MOVES_DAYS: i64 = 3;
 /// then.
 const SHORTEST_DAYS: i64 = PLANS_CHANGE_EVERY + 1;
 
-fn plan(included: &str, unit: &str) -> Value {
+fn plan(included: usize, unit: &str) -> Value {
     let tiers = json!([{ "up_to": "500", "unit": unit }, { "unit": "0.01" }]);
     let price = json!({
         "meter": "page", "model": "graduated", "currency": "EUR", "tiers": tiers, "effective_from": "2025-12-01"
     });
-    let quota = quota_of(included).with("mode", "soft").with("max_rollover", "80").with("min_rollover", "10");
+    let quota = quota_of(&included.to_string())
+        .with("mode", "soft")
+        .with("max_rollover", "80")
+        .with("min_rollover", "10");
     let quota = quota.with("rollover_periods", 2).with("reroll", true).with("preserve_overage", true);
     json!({ "quotas": [quota], "prices": [price], "discounts": [{ "id": "tenth", "percent": "10" }] })
 }
@@ -68,6 +71,8 @@ struct Run {
     plans: Vec<&'static str>,
     /// How often somebody has moved.
     moves: usize,
+    /// Uses of a tenant on a day: so many times as much is included.
+    uses: usize,
 }
 
 impl Run {
@@ -77,9 +82,9 @@ impl Run {
         app.with_plan(json!([]), json!([])).await;
         let late = json!({ "unit": "page", "without_limit": "unlimited", "late_within_seconds": 10_000_000 });
         app.define("meters/page", late).await;
-        app.define("plans/plan", plan("100", "0.02")).await;
-        app.define("plans/large", plan("300", "0.015")).await;
-        app.define(&format!("plans/{LOWERED}"), plan("40", "0.03")).await;
+        app.define("plans/plan", plan(100 * size.uses, "0.02")).await;
+        app.define("plans/large", plan(300 * size.uses, "0.015")).await;
+        app.define(&format!("plans/{LOWERED}"), plan(40 * size.uses, "0.03")).await;
         for number in 0..size.tenants {
             let (time_zone, anchor_day) = CALENDARS[number % CALENDARS.len()];
             let body = json!({ "plan": "plan", "time_zone": time_zone, "anchor_day": anchor_day });
@@ -91,7 +96,16 @@ impl Run {
         partitions.dedup();
         partitions.retain(|one| HOLD_FOR_LONG.iter().all(|of| partition(*of) != *one));
         let plans = vec!["plan"; size.tenants];
-        Self { app, first, partitions, ends: BTreeMap::new(), grants: BTreeMap::new(), plans, moves: 0 }
+        Self {
+            app,
+            first,
+            partitions,
+            ends: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            plans,
+            moves: 0,
+            uses: size.uses,
+        }
     }
 
     /// Does these calls, each of which is answered with this status, and repeats those that cannot be answered yet.
@@ -263,9 +277,9 @@ impl Run {
             }
         }
         if changes_plans {
-            let more = number / PLANS_CHANGE_EVERY % 3 * 20;
-            self.app.define("plans/plan", plan(&(100 + more).to_string(), "0.02")).await;
-            self.app.define("plans/large", plan(&(300 - more).to_string(), "0.015")).await;
+            let more = usize::try_from(number / PLANS_CHANGE_EVERY % 3).unwrap() * 20;
+            self.app.define("plans/plan", plan((100 + more) * self.uses, "0.02")).await;
+            self.app.define("plans/large", plan((300 - more) * self.uses, "0.015")).await;
         }
     }
 

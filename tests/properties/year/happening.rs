@@ -15,7 +15,7 @@ pub const CALENDARS: [(&str, u8); 5] = [
 ];
 /// A plan that holds at once and includes least.
 pub const LOWERED: &str = "small";
-/// The pages of a grant of which something is left at the end of each period.
+/// The pages of a grant of which something is left at the end of each period, for one use a day.
 pub const LARGE: u32 = 2_000;
 /// Tenants with holds that last for weeks: nothing of theirs expires.
 pub const HOLD_FOR_LONG: [usize; 2] = [2, 3];
@@ -123,12 +123,13 @@ pub fn year(seed: u64, size: &Size) -> Year {
             last.plan = Some(LOWERED);
         }
     }
+    let large = LARGE * u32::try_from(size.uses).unwrap();
     // A grant of one period and one of three are so large that something is left of them at each end.
     for (of, periods) in [(0, 0), (1, 2)] {
-        year[9][of].grant = Some(Grant { pages: LARGE, priority: 60, periods, hours: None, price: None });
+        year[9][of].grant = Some(Grant { pages: large, priority: 60, periods, hours: None, price: None });
     }
     // Holds over one close and over two are set against a grant that burns before all else, or among others.
-    for (of, (pages, priority)) in HOLD_FOR_LONG.into_iter().zip([(LARGE, 1), (LARGE / 4, 50)]) {
+    for (of, (pages, priority)) in HOLD_FOR_LONG.into_iter().zip([(large, 1), (large / 4, 50)]) {
         year[9][of].grant = Some(Grant { pages, priority, periods: 3, hours: None, price: Some(70) });
         for (day, amount, used, days) in
             [(20, 30, 12, 30), (40, 20, 0, 50), (50, 25, 3, 40), (80, 40, 40, 45)]
