@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{dry_runs, retention};
 use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE, STATEMENTS, UPGRADES};
-use crate::ledger::{Ledger, Manner};
+use crate::ledger::{Closed, Ledger, Manner};
 use crate::operations::{Answer, FollowedGrants, Operations, RunProgress};
 use crate::telemetry::labels::Job;
 
@@ -140,14 +140,7 @@ async fn once(
         }
         Job::Close => {
             let done = operations.periods.close_showing(manner, options.close_grace, progress).await?;
-            Ok(match manner.dry_run {
-                true => dry_runs::of_close(&done),
-                false => {
-                    let failed =
-                        if done.failed > 0 { format!(", {} failed", done.failed) } else { String::new() };
-                    format!("closed {} periods; {} wait{failed}", done.closed, done.waiting)
-                }
-            })
+            Ok(if manner.dry_run { dry_runs::of_close(&done) } else { of_close(&done) })
         }
         Job::Statements => {
             let done = operations.statements.issue(manner, options.close_grace).await?;
@@ -187,6 +180,11 @@ async fn once(
             Ok(may_leave.await?.map_or(cleared.clone(), |months| format!("{cleared}; {months}")))
         }
     }
+}
+
+fn of_close(done: &Closed) -> String {
+    let failed = if done.failed > 0 { format!(", {} failed", done.failed) } else { String::new() };
+    format!("closed {} periods; {} wait{failed}", done.closed, done.waiting)
 }
 
 async fn restore(operations: &Operations) -> Answer<String> {

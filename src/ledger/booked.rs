@@ -62,15 +62,14 @@ impl Ledger {
         let column = |pick: fn(&AwaitedEvent) -> i64| events.iter().map(pick).collect::<Vec<_>>();
         let steps = || events.iter().map(|of| i32::try_from(of.step).unwrap_or(i32::MAX));
         let query = || {
-            let find = sql_query(include_str!("sql/booked_events.sql"))
+            sql_query(include_str!("sql/booked_events.sql"))
                 .bind::<Array<SmallInt>, _>(
                     events.iter().map(|of| of.reservation.partition()).collect::<Vec<_>>(),
                 )
                 .bind::<Array<sql_types::Uuid>, _>(events.iter().map(|of| of.reservation).collect::<Vec<_>>())
                 .bind::<Array<Integer>, _>(steps().collect::<Vec<_>>())
                 .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.epoch.0)))
-                .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.sequence)));
-            find
+                .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.sequence)))
         };
         let rows: Vec<Row> = self.under_kept_plans().load(query).await?;
         let mut booked = vec![Booked::NotYet; events.len()];
