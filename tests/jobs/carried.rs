@@ -418,7 +418,8 @@ async fn books_of(year: &[Turn], terms: &Value, in_time: bool) -> [Vec<String>; 
     let sums = "SELECT sum(granted)::float8 AS g, sum(rolled_in)::float8 AS i, sum(rolled_out)::float8 AS o, \
         sum(repaid)::float8 AS r FROM balances";
     let mut books = Vec::new();
-    let documents = "SELECT number, corrects, document FROM statements ORDER BY number";
+    let documents =
+        "SELECT number, corrects, document::jsonb - 'books' AS document FROM statements ORDER BY number";
     for query in [BOOKS, entries, sums, documents] {
         books.push(rows(&app.database, query).await);
     }

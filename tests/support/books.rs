@@ -19,7 +19,8 @@ const ENTRIES: &str = "WITH e AS (\
     ORDER BY 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11";
 const CONTINUED: &str = "SELECT c.tenant, c.period_start AT TIME ZONE 'UTC' AS period, g.created_at AT TIME ZONE 'UTC' AS made, \
     c.amount::float8 AS amount, c.rolled::float8 AS rolled FROM continued_grants c JOIN grants g ON g.id = c.grant_id ORDER BY 1, 2, 3";
-const STATEMENTS: &str = "SELECT tenant, number, document::jsonb - 'books' AS document FROM statements ORDER BY 1, 2";
+const STATEMENTS: &str =
+    "SELECT tenant, number, document::jsonb - 'books' AS document FROM statements ORDER BY 1, 2";
 const CLOSURES: &str = "SELECT tenant, meter, period_start AT TIME ZONE 'UTC' AS start, period_end AT TIME ZONE 'UTC' AS end, \
     closed_at AT TIME ZONE 'UTC' AS closed, lapsed::float8 AS l, overage::float8 AS o, rolled::float8 AS r, \
     paid_by_next::float8 AS p, added::float8 AS a FROM period_closures ORDER BY 1, 2, 3";

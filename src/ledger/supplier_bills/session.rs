@@ -121,8 +121,8 @@ impl BillSession {
         Ok(())
     }
 
-    /// Compares the rows with what is booked by now, and stores what it finds with the end of the attempt. A use of this
-    /// meter is over within `use_lasts`. Returns whether it did: another attempt may have begun meanwhile.
+    /// Compares the rows with what is booked by now, and stores what it finds with the end of the attempt. A use of
+    /// this meter is over within `use_lasts`. Returns whether it did: another attempt may have begun meanwhile.
     ///
     /// Errors: [`LedgerError::Refused`] if the bill cannot be compared.
     pub async fn compare(

@@ -82,6 +82,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "thin_batches",
             "seal_keys",
             "mergeable_keys",
+            "months_to_detach",
             "merge_keys",
             "open_next_periods",
             "periods_to_advance",
