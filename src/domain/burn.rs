@@ -443,6 +443,19 @@ mod tests {
     }
 
     #[test]
+    fn what_has_ended_before_it_begins_never_counts() {
+        let (begins, ends) = (cut(3, 2), cut(2, 1));
+        assert_eq!(burnt(20, &[grant("a", 10, begins, ends)], 9), [9, -1], "the clock was set back");
+        let at = |at_ms| cut(2, 1).map(|cut| Cut { at_ms, ..cut });
+        assert_eq!(
+            burnt(20, &[grant("a", 10, at(20), at(10))], 9),
+            [9, -1],
+            "two clocks, and no event between"
+        );
+        assert_eq!(burnt(20, &[grant("a", 10, cut(1, 0), ends)], 9), [8, 1]);
+    }
+
+    #[test]
     fn what_is_taken_back_unburns_against_the_order() {
         let grants = [grant("a", 10, cut(1, 0), None)];
         let mut ended = grants.clone();

@@ -135,6 +135,21 @@ async fn holds_that_pushed_a_period_over_its_quota_are_charged_to_the_next_until
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn holds_that_are_charged_and_stay_open_over_two_closes_are_folded_once() {
+    let app = at_the_end_of_march(fifty()).await;
+    let (more, _open) = (held(&app, "30").await, held(&app, "20").await);
+    app.consume(&more, "45").await.expect(200);
+    for closed in ["2026-04-01T02:00:00Z", "2026-05-01T02:00:00Z"] {
+        app.move_clock(closed).await;
+        app.get("/v1/tenants/acme/quota").await.expect(200);
+        assert_eq!(run(&app).await, Closed { closed: 1, ..Closed::default() });
+        app.check_books().await;
+    }
+    assert_eq!(rows(&app.database, BOOKS).await[1], "04 0 0 0 35 0 5 20");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_returns_goes_on_as_if_it_had_been_unused_at_the_close() {
     let app = at_the_end_of_march(fifty().with("max_rollover", "30")).await;
     app.use_pages("march", "10").await.expect(201);
