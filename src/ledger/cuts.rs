@@ -239,8 +239,11 @@ impl Ledger {
                     let cancelled = BurntGrant::unbegun(&found, now_ms, true);
                     grant_sales::end_one(connection, cancelled).await?;
                 }
-                // The cut at its date is of another period: it must not stand for the one that the void asks for.
-                want_no_more(connection, (&found.tenant, id), true).await?;
+                // The cut at the date of one that goes on is of another period: it must not stand for the one that the
+                // void asks for. All others end at their dates even if nobody carries the void on before.
+                if !begun || found.goes_on {
+                    want_no_more(connection, (&found.tenant, id), true).await?;
+                }
                 if !begun {
                     want_no_more(connection, (&found.tenant, id), false).await?;
                 }

@@ -176,3 +176,19 @@ async fn a_void_whose_call_broke_off_ends_the_grant_where_the_gate_had_the_bound
     assert_eq!(left(&app, "acme").await, ["54", "45"]);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_ends_at_its_date_although_the_call_that_voided_it_broke_off_before_the_gate_heard_of_it() {
+    let app = app(quota_of("50")).await;
+    let id = granted(&app, ten("acme", "2026-03-20T00:00:00Z")).await;
+    uses(&app, "acme", 4).await;
+    app.drained().await;
+    let voided = app.app().ledger.void_grant(id.parse().unwrap(), app.clock.now_ms(), "somebody").await;
+    assert!(matches!(voided, Ok(Voided::Ending(_))), "{voided:?}");
+    at(&app, Never, "2026-03-20T00:00:01Z", [5, 0]).await;
+    app.move_clock("2026-03-20T12:00:00Z").await;
+    followed(&app, Never).await;
+    assert_eq!(rows(&app.database, ENDED).await, ["acme 6 4 4 0"]);
+    assert_eq!(left(&app, "acme").await, ["54", "45"]);
+    app.finish().await;
+}
