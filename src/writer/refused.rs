@@ -115,7 +115,8 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
     }
 }
 
-/// Whether later events may be booked before these: the books are read as of the place of a checkpoint or boundary.
+/// Whether these may wait in quarantine: the books are read as of a checkpoint's place, and of a boundary nothing is
+/// booked that could be refused.
 fn may_wait(part: &PartitionEvents) -> bool {
     part.events.iter().all(|(_, event)| !is_checkpoint(event) && !is_boundary(event))
 }
