@@ -129,15 +129,18 @@ pub struct ReconciliationReport {
 /// Options of `report adjustments`.
 #[derive(Debug, Args)]
 pub struct AdjustmentsReport {
-    /// Posted from this instant (RFC 3339), inclusive.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// Posted before this instant (RFC 3339).
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
+    /// When they were posted.
+    #[command(flatten)]
+    pub span: Span,
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
+    /// Only of this meter.
+    #[arg(long)]
+    pub meter: Option<MeterId>,
+    /// `usage`, `allowance` or `money`.
+    #[arg(long)]
+    pub effect: Option<String>,
     /// `pending`, `approved`, `booked` or `declined`.
     #[arg(long)]
     pub status: Option<String>,
@@ -152,12 +155,9 @@ pub struct UsageReport {
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
-    /// From this instant (RFC 3339), inclusive; absent: the start of the month.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// To this instant (RFC 3339), exclusive; absent: now.
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
+    /// Which time; absent: from the start of the month until now.
+    #[command(flatten)]
+    pub span: Span,
     /// A row for each hour, day or month; absent: one for the whole time.
     #[arg(long, value_enum)]
     pub granularity: Option<GranularityName>,
