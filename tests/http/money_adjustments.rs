@@ -3,6 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::statement_files::fields_of_workbook;
 use super::statements::{DRAFT, amounts, draft};
 use crate::jobs::statements::{ISSUED, faults, in_march, per_page, run, statement};
 use crate::ledger::{as_owner, rows};
@@ -140,6 +141,10 @@ async fn a_draft_is_of_one_currency_and_names_what_the_others_come_to() {
     assert_eq!(own["other_totals"], json!([{ "currency": "USD", "total": "4.00" }]));
     let page = app.get(&format!("{DRAFT}?format=html")).await.expect(200);
     assert!(page.body.as_str().unwrap().contains("In another currency: 4.00 USD."), "{page:?}");
+    let table = app.get(&format!("{DRAFT}?format=csv")).await.expect(200);
+    assert!(table.body.as_str().unwrap().ends_with(",4.00 USD\r\n"), "{table:?}");
+    let fields = fields_of_workbook(&app, DRAFT).await;
+    assert!(fields.contains(&["other_total".to_owned(), "4.00 USD".to_owned()]), "{fields:?}");
     let dollars = app.get(&format!("{DRAFT}?currency=USD")).await.expect(200).body;
     assert_eq!((&dollars["lines"][0]["id"], &dollars["total"]), (&posted.body["id"], &json!("4.00")));
     assert_eq!(dollars["other_totals"], json!([{ "currency": "EUR", "total": "10.00" }]));

@@ -28,6 +28,13 @@ fn rows(bytes: &[u8], sheet: &str) -> Vec<Vec<Data>> {
     book.worksheet_range(sheet).unwrap().rows().map(<[Data]>::to_vec).collect()
 }
 
+/// The fields of a statement's workbook, by name.
+pub async fn fields_of_workbook(caller: &Caller, path: &str) -> Vec<[String; 2]> {
+    let file = caller.request(Method::GET, &format!("{path}?format=xlsx")).send().await.unwrap();
+    let fields = rows(&file.bytes().await.unwrap(), "Statement");
+    fields.iter().map(|row| [row[0].to_string(), row[1].to_string()]).collect()
+}
+
 #[tokio::test]
 async fn a_draft_is_also_a_workbook() {
     let app = with_two_lines().await;
