@@ -67,7 +67,7 @@ pub(super) async fn read_quota(
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the period if absent."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
         ("span" = Option<String>, Query, description = "Instead of `from` and `to`: `today` or this `month`, from its start in the tenant's zone until now."),
-        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of the tenant's zone; one row per group if absent."),
+        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month`, each of the zone that the tenant had then; one row per group if absent."),
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, separated by commas."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
         ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
