@@ -92,7 +92,8 @@ fn top(report: &TopReport) -> Vec<Filter> {
 }
 
 fn reconciliation(report: &ReconciliationReport) -> Vec<Filter> {
-    vec![("tenant", text(report.tenant.as_ref())), ("state", report.state.clone())]
+    let which = [("tenant", text(report.tenant.as_ref())), ("state", report.state.clone())];
+    span(&report.span).into_iter().chain(which).collect()
 }
 
 fn adjustments(report: &AdjustmentsReport) -> Vec<Filter> {

@@ -28,7 +28,8 @@ use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{
-    AuditFilter, BalanceFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter,
+    AuditFilter, BalanceFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, ReconciliationFilter,
+    RevenueFilter,
 };
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
@@ -255,10 +256,8 @@ pub struct TopRequest {
 /// The results of comparing the gate with the books.
 #[derive(Debug, Clone)]
 pub struct ReconciliationsRequest {
-    /// Only this tenant's.
-    pub tenant: Option<TenantId>,
-    /// Only those in this state.
-    pub state: Option<ReconciliationState>,
+    /// Which of them.
+    pub filter: ReconciliationFilter,
     /// Which page.
     pub page: Page,
 }

@@ -7,7 +7,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tollgate::operations::Reads;
-use tollgate::operations::requests::{Page, ReconciliationsRequest};
+use tollgate::operations::requests::{Page, ReconciliationFilter, ReconciliationsRequest};
 
 use super::with_policy;
 use crate::ledger::as_owner;
@@ -197,6 +197,10 @@ async fn a_file_has_all_rows_as_of_one_instant_however_many_they_are() {
     assert_eq!(instants.len(), 1);
     let book = workbook(&app, &format!("{REPAIRED}&format=xlsx"), "reconciliation").await;
     assert_eq!(book.len(), table.len());
+    let judged = column(&table, "judged_at");
+    let (from, to) = (&judged[9], &judged[4]);
+    let of_a_span = csv(&app, &format!("{REPAIRED}&format=csv&from={from}&to={to}"), "reconciliation").await;
+    assert_eq!(column(&of_a_span, "judged_at"), judged[5..10], "from {from}, before {to}");
     app.finish().await;
 }
 
@@ -204,8 +208,10 @@ async fn a_file_has_all_rows_as_of_one_instant_however_many_they_are() {
 async fn what_is_written_while_a_file_is_read_is_not_in_it_and_a_lost_connection_ends_it() {
     let app = with_policy().await;
     as_owner(&app.database, COMPARISONS).await.unwrap();
-    let asked =
-        ReconciliationsRequest { tenant: None, state: None, page: Page { limit: 10_000, after: None } };
+    let asked = ReconciliationsRequest {
+        filter: ReconciliationFilter::default(),
+        page: Page { limit: 10_000, after: None },
+    };
     let reads = &app.app().operations.reads;
     let snapshot = reads.snapshot().await.unwrap();
     let count =

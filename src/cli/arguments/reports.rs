@@ -115,6 +115,9 @@ pub struct TopReport {
 /// Options of `report reconciliation`.
 #[derive(Debug, Args)]
 pub struct ReconciliationReport {
+    /// When they were judged.
+    #[command(flatten)]
+    pub span: Span,
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
