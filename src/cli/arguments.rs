@@ -19,8 +19,8 @@ use crate::domain::ids::TenantId;
 use crate::domain::policy::edit::Prune;
 
 pub(super) use reports::{
-    AdjustmentsReport, BalancesReport, PlainReport, ReconciliationReport, ReportCommand, RevenueReport, Span,
-    TopReport, UsageReport,
+    AdjustmentsReport, BalancesReport, EntriesReport, PlainReport, ReconciliationReport, ReportCommand,
+    RevenueReport, Span, TopReport, UsageReport,
 };
 pub(super) use values::{EventPlace, word};
 use values::{event_place, instant, instant_or_ago, instant_or_now};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rust_decimal::Decimal;
 
 use super::arguments::{
-    AdjustmentsReport, BalancesReport, PlainReport, ReconciliationReport, ReportCommand, RevenueReport, Span,
-    TopReport, UsageReport, word,
+    AdjustmentsReport, BalancesReport, EntriesReport, PlainReport, ReconciliationReport, ReportCommand,
+    RevenueReport, Span, TopReport, UsageReport, word,
 };
 use super::client::{Client, encoded};
 use super::connection::{Connection, Prefer};
@@ -28,15 +28,14 @@ pub(super) async fn run(
         ReportCommand::Balances(report) => &report.connect,
         ReportCommand::Top(report) => &report.connect,
         ReportCommand::Reconciliation(report) => &report.connect,
-        ReportCommand::Entries(report) | ReportCommand::Rollover(report) | ReportCommand::Leaked(report) => {
-            &report.connect
-        }
+        ReportCommand::Entries(report) => &report.of.connect,
+        ReportCommand::Rollover(report) | ReportCommand::Leaked(report) => &report.connect,
     };
     let client = Client::new(&Connection::find(connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))?;
     let (name, filters) = match &command {
         ReportCommand::Usage(report) => ("usage", usage(report)),
         ReportCommand::Adjustments(report) => ("adjustments", adjustments(report)),
-        ReportCommand::Entries(report) => ("entries", plain(report)),
+        ReportCommand::Entries(report) => ("entries", entries(report)),
         ReportCommand::Revenue(report) => ("revenue", revenue(report)),
         ReportCommand::Balances(report) => ("balances", balances(report)),
         ReportCommand::Rollover(report) => ("rollover", plain(report)),
@@ -67,6 +66,11 @@ fn span(span: &Span) -> [Filter; 2] {
 fn plain(report: &PlainReport) -> Vec<Filter> {
     let whose = [("tenant", text(report.tenant.as_ref())), ("meter", text(report.meter.as_ref()))];
     span(&report.span).into_iter().chain(whose).collect()
+}
+
+fn entries(report: &EntriesReport) -> Vec<Filter> {
+    let which = [("reservation", report.reservation.clone()), ("class", report.class.clone())];
+    plain(&report.of).into_iter().chain(which).collect()
 }
 
 fn revenue(report: &RevenueReport) -> Vec<Filter> {
@@ -148,8 +152,19 @@ fn with_plain_ends(part: &[u8], quoted: &mut bool) -> Vec<u8> {
 }
 
 /// Columns that count, in whatever report they are.
-const COUNTS: [&str; 9] =
-    ["rank", "count", "documents", "step", "statement", "counters", "quarantined", "parked", "gaps"];
+const COUNTS: [&str; 11] = [
+    "rank",
+    "count",
+    "documents",
+    "step",
+    "chain",
+    "batch",
+    "statement",
+    "counters",
+    "quarantined",
+    "parked",
+    "gaps",
+];
 
 /// A file as a table. Columns in which no row has anything are left out, such as those of groups that were not asked
 /// for. Those with nothing but numbers hold amounts, unless they count. Texts are without what guards a spreadsheet.

@@ -28,8 +28,8 @@ use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{
-    AuditFilter, BalanceFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, ReconciliationFilter,
-    RevenueFilter,
+    AuditFilter, BalanceFilter, ClosedFilter, EntryFilter, ExpiredFilter, Manner, NoticeFilter,
+    ReconciliationFilter, RevenueFilter,
 };
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
@@ -267,14 +267,8 @@ pub struct ReconciliationsRequest {
 pub struct EntriesRequest {
     /// One tenant, or all of them from the last name to the first.
     pub tenant: Option<TenantId>,
-    /// Only this meter.
-    pub meter: Option<MeterId>,
-    /// Happened from this instant (unix ms), inclusive.
-    pub from_ms: Option<i64>,
-    /// Happened before this instant (unix ms).
-    pub to_ms: Option<i64>,
-    /// Only those of one reservation.
-    pub reservation: Option<ReservationId>,
+    /// Which of its entries; of a reservation only with its tenant.
+    pub filter: EntryFilter,
     /// Which page.
     pub page: Page,
 }

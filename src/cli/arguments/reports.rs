@@ -15,7 +15,7 @@ pub enum ReportCommand {
     /// Corrections that finance has posted, newest first.
     Adjustments(AdjustmentsReport),
     /// Entries of the books, of each tenant the newest first.
-    Entries(PlainReport),
+    Entries(EntriesReport),
     /// What statements and credit notes say is owed, by currency (--group-by period,tenant,plan,meter).
     Revenue(RevenueReport),
     /// What stood in the accounts at an instant (--at), of units and of money.
@@ -39,6 +39,20 @@ pub struct Span {
     /// To this instant (RFC 3339), exclusive.
     #[arg(long, value_parser = instant)]
     pub to: Option<Timestamp>,
+}
+
+/// Options of `report entries`.
+#[derive(Debug, Args)]
+pub struct EntriesReport {
+    /// Whose, of what and when.
+    #[command(flatten)]
+    pub of: PlainReport,
+    /// Only of this reservation; needs --tenant.
+    #[arg(long, requires = "tenant")]
+    pub reservation: Option<String>,
+    /// `usage`, `grant`, `period` or `correction`.
+    #[arg(long)]
+    pub class: Option<String>,
 }
 
 /// Options of the reports on entries, rollover and leaked holds.
