@@ -480,7 +480,7 @@ async fn runs_at_once_issue_each_statement_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_job_is_run_from_the_command_line_as_of_an_instant_and_dry() {
+async fn what_was_due_at_an_instant_is_issued_and_said_by_a_dry_run() {
     let app = in_march(json!([per_page("1")])).await;
     app.use_pages("a", 7).await.expect(201);
     app.move_clock("2026-05-02T12:00:00Z").await;
