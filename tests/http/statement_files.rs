@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::statements::{DRAFT, draft, price, priced};
 use crate::jobs::statements::{in_march, run, statement};
 use crate::support::app::*;
+use crate::support::process::not_tried;
 use crate::support::services::directory;
 
 /// A service whose tenant used 2000 pages under two prices of them.
@@ -122,8 +123,7 @@ async fn a_draft_is_also_a_page_that_loads_and_runs_nothing() {
 fn print(page: &str) {
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
     let Some(browser) = names.into_iter().find(|name| is_installed(name)) else {
-        eprintln!("no Chromium is installed: the page was not printed");
-        return;
+        return not_tried("a statement printed by Chromium");
     };
     let place = directory();
     let [file, pdf, profile] =
