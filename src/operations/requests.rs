@@ -12,7 +12,6 @@ mod bans;
 use std::collections::BTreeSet;
 
 use crate::domain::amount::Amount;
-use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::endpoint::{EndpointPath, HttpMethod};
 use crate::domain::grant::GrantTerms;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
