@@ -24,6 +24,7 @@ pub fn from_environment(name: &str) -> Option<u64> {
 
 /// Says that a test tries nothing because something is not installed, also where the output of passed tests is kept
 /// back.
+#[allow(clippy::explicit_write, reason = "what `eprintln!` says is kept back")]
 pub fn not_tried(what: &str) {
     writeln!(std::io::stderr(), "NOT TRIED, because it is not installed here: {what}").unwrap();
 }
