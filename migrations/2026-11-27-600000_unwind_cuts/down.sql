@@ -1,0 +1,10 @@
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_service') THEN
+        REVOKE UPDATE ON grant_burns FROM tollgate_service;
+    END IF;
+END
+$$;
+
+DROP INDEX adjustments_taking_back;
+DROP TABLE unwindings;
