@@ -35,7 +35,7 @@ async fn connect(app: &TestApp) -> Client {
 }
 
 /// Keeps the writer from booking until it is rolled back.
-pub async fn hold_up_the_writer(app: &TestApp) -> Client {
+async fn hold_up_the_writer(app: &TestApp) -> Client {
     let client = connect(app).await;
     client.batch_execute("BEGIN; SELECT FROM cursors FOR UPDATE").await.unwrap();
     client
