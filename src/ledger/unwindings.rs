@@ -13,10 +13,10 @@ use super::columns::Milliseconds;
 use super::grant_sales::{self, UnburntGrant};
 use super::prepared::sql_query;
 use super::quotas::PeriodKey;
-use super::schema::{grants, unwindings};
+use super::schema::{grants, period_closures, unwindings};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, capacities, continued_grants, cuts, grants as stored_grants, instant,
-    journal, number,
+    BEGIN_BOOKING, Ledger, LedgerError, capacities, continued_grants, cursors, cuts, grants as stored_grants,
+    instant, journal, number,
 };
 use crate::domain::amount::Amount;
 use crate::domain::entry::Posting;
@@ -133,19 +133,19 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| (row.tenant, row.meter, row.period_start.0)).collect())
     }
 
-    /// Books what the use that was taken back of a quota's period leaves unburnt of grants that had ended, in the order
-    /// in which it was taken back. What waits for the end of a grant to be booked is left. Raises the capacity's
-    /// version. Returns whether something was not booked before.
+    /// Books what the use of a quota's period that was taken back first, and is not settled, leaves unburnt of grants
+    /// that had ended. What waits for the end of a grant to be booked is left. Raises the capacity's version. Returns
+    /// whether something was not settled before; there may be more then.
     pub async fn settle_unwound(&self, of: PeriodKey, now_ms: i64) -> Result<bool, LedgerError> {
         let partition = self.partition_of(&of.0).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
-            async move { settle_all(connection, partition, &of, now_ms).await }.boxed()
+            async move { settle_first(connection, partition, &of, now_ms).await }.boxed()
         })
         .await
     }
 }
 
-async fn settle_all(
+async fn settle_first(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     of: &PeriodKey,
@@ -153,35 +153,35 @@ async fn settle_all(
 ) -> Result<bool, LedgerError> {
     let (tenant, meter, start_ms) = of;
     let start = instant::from_ms(*start_ms)?;
+    // A correction out of the quarantine is noted at the cursor's place: none comes while its notes are settled.
+    cursors::lock(connection, &[partition]).await?;
     capacities::lock_tenant(connection, tenant).await?;
     let of_quota = unwindings::table
         .filter(unwindings::tenant.eq(tenant))
         .filter(unwindings::meter.eq(meter))
         .filter(unwindings::period_start.eq(start));
     let settled: i64 = of_quota.filter(unwindings::is_settled).count().get_result(connection).await?;
-    let mut places: Vec<(i64, i64)> = of_quota
+    let first: Option<(i64, i64)> = of_quota
         .filter(unwindings::is_settled.eq(false))
         .select((unwindings::epoch, unwindings::sequence))
         .order((unwindings::epoch, unwindings::sequence))
-        .load(connection)
-        .await?;
-    places.dedup();
-    let mut done = false;
-    for ((epoch, sequence), number) in places.into_iter().zip(u32::try_from(settled).unwrap_or_default()..) {
-        let place =
-            OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? };
-        let Some(ended) = ended_before(connection, of, place).await? else { break };
-        for grant in ended {
-            lapse_again(connection, partition, (grant, *start_ms), place, number).await?;
-        }
-        let here = of_quota.filter(unwindings::epoch.eq(epoch)).filter(unwindings::sequence.eq(sequence));
-        diesel::update(here).set(unwindings::is_settled.eq(true)).execute(connection).await?;
-        done = true;
+        .first(connection)
+        .await
+        .optional()?;
+    let Some((epoch, sequence)) = first else { return Ok(false) };
+    let place = OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? };
+    let Some(ended) = ended_before(connection, of, place).await? else { return Ok(false) };
+    let closed = period_closures::table.find((tenant, meter, start));
+    // A close waits for notes, but not that of an earlier version: nothing is booked behind it, and `verify` says so.
+    let is_closed: bool = diesel::select(diesel::dsl::exists(closed)).get_result(connection).await?;
+    for grant in ended.into_iter().filter(|_| !is_closed) {
+        let number = u32::try_from(settled).unwrap_or(u32::MAX);
+        lapse_again(connection, partition, (grant, *start_ms), place, number).await?;
     }
-    if done {
-        capacities::raise_versions(connection, tenant, meter, now_ms).await?;
-    }
-    Ok(done)
+    let here = of_quota.filter(unwindings::epoch.eq(epoch)).filter(unwindings::sequence.eq(sequence));
+    diesel::update(here).set(unwindings::is_settled.eq(true)).execute(connection).await?;
+    capacities::raise_versions(connection, tenant, meter, now_ms).await?;
+    Ok(true)
 }
 
 #[derive(QueryableByName)]
@@ -192,7 +192,8 @@ struct Ended {
     is_settled: bool,
 }
 
-/// The grants that had ended in a period at this place; none while what one of them left is not booked.
+/// The grants that had ended in a period at this place after more was consumed than was left there; none while what one
+/// of them left is not booked.
 async fn ended_before(
     connection: &mut AsyncPgConnection,
     (tenant, meter, start_ms): &PeriodKey,
@@ -229,10 +230,11 @@ async fn lapse_again(
     let after = OutboxId { sequence: place.sequence.saturating_add(1), ..place };
     let unburnt = cuts::unburnt(connection, &stored, &standing, Unwound::Before(after)).await?;
     let unburnt = unburnt.filter(|_| window.start_ms == start_ms).ok_or_else(damaged)?;
-    let more = Amount::from_decimal(unburnt.decimal() - booked.decimal()).map_err(|_| damaged())?;
-    if more.is_zero() {
+    // Less may be unburnt only where an earlier version took use back without a note: what has lapsed stays so.
+    if unburnt <= booked {
         return Ok(());
     }
+    let more = unburnt.saturating_sub(booked);
     let end = cuts::EndOf::of(&stored);
     let step = UNWOUND_STEP.saturating_add(number.saturating_mul(2));
     let movements = end.movements(window, more);
