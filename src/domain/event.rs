@@ -8,12 +8,14 @@
 
 use super::codec::{Reader, Undecodable};
 use super::ids::{OutboxId, ReservationId};
-use super::reservation::{Head, LineUnits, Record, decode_uncharged};
+use super::reservation::{Head, LineUnits, Record, decode_uncharged, takes_back_by};
 
 const LAYOUT: u8 = 1;
 const USAGE: u8 = 2;
 /// The offset of a whole record's `born_at`: after the beginning of every event and the record's first fields.
 const BORN_AT: usize = 27 + 24;
+/// The offset of a whole record's flags.
+const FLAGS: usize = 27 + 3;
 /// The name of the one field of an outbox entry.
 pub const EVENT_FIELD: &str = "e";
 
@@ -29,6 +31,11 @@ pub fn happened_at_ms(event: &[u8]) -> Option<i64> {
         &USAGE => Some(i64::from_le_bytes(event.get(BORN_AT..BORN_AT + 8)?.try_into().ok()?)),
         _ => gate_time_ms(event),
     }
+}
+
+/// Whether this event takes back what was used, without decoding more of it.
+pub fn takes_back(event: &[u8]) -> bool {
+    event.get(1) == Some(&USAGE) && event.get(FLAGS).is_some_and(|flags| takes_back_by(*flags))
 }
 
 /// What happened.

@@ -17,6 +17,7 @@
 //! | P opened ahead with more than it includes as it begins | available → granted | [`grants::take_back`] |
 //! | grant expires | available → lapsed | [`grants::expire`] |
 //! | grant voided | available → voided | [`grants::void`] |
+//! | use before its end taken back | the same, by what had not burnt after all | [`grants::expire`], [`grants::void`] |
 //! | plan raised, lowered | granted → available; available → voided | [`grants::change_included`] |
 //! | close, open holds | P: reserved → available, reserved → carried_out; Q: available → reserved, carried_in → reserved | [`close::carry_holds`] |
 //! | close, unused | P: available → rolled_out, available → lapsed; Q: rolled_in → available, granted → available | [`close::go_on`] |
@@ -31,6 +32,7 @@
 //! | money adjusted | revenue → receivable, the reverse for one below zero, a correction | [`money::adjust`] |
 //! | paid grant sold | deferred → receivable | [`money::sell`] |
 //! | … burnt | revenue → deferred | [`money::recognise`] |
+//! | … not burnt after all | deferred → revenue | [`money::unearn`] |
 //! | … lapsed | breakage → deferred | [`money::forfeit`] |
 //! | … voided | receivable → deferred | [`money::refund`] |
 

@@ -3,7 +3,7 @@
 mod packing;
 
 pub(crate) use packing::LIGHT_SCOPE;
-pub(super) use packing::decode_uncharged;
+pub(super) use packing::{decode_uncharged, takes_back_by};
 
 use std::fmt;
 

@@ -78,6 +78,17 @@ struct Row {
     end_is_at_instant: bool,
 }
 
+/// Of use that was taken back from before cuts, what counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unwound {
+    /// All of it.
+    All,
+    /// That of which all that follows is booked.
+    Settled,
+    /// What was taken back before this place.
+    Before(OutboxId),
+}
+
 /// A grant as it is booked in a period.
 pub(crate) struct BookedGrant {
     /// What of it can burn there.
@@ -157,7 +168,7 @@ pub(super) fn grows(
     cuts.map(|((epoch, sequence), by)| Ok((place(*epoch, *sequence)?, *by))).collect()
 }
 
-fn place(epoch: i64, sequence: i64) -> Result<OutboxId, LedgerError> {
+pub(super) fn place(epoch: i64, sequence: i64) -> Result<OutboxId, LedgerError> {
     Ok(OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? })
 }
 
@@ -189,18 +200,35 @@ pub(crate) fn place_of(grant: &StoredGrant, period: Window) -> BurnPlace {
 pub(crate) async fn read(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],
+    unwound: Unwound,
 ) -> Result<HashMap<PeriodKey, Vec<Burnable>>, LedgerError> {
-    let found = read_booked(connection, periods).await?;
+    let found = read_after(connection, periods, unwound).await?;
     let burnables = |grants: Vec<BookedGrant>| grants.into_iter().map(|grant| grant.burnable).collect();
     Ok(found.into_iter().map(|(key, grants)| (key, burnables(grants))).collect())
 }
 
-/// [`read`], with whether each of them was voided, and goes on.
+/// [`read`] as the books are now, with whether each of them was voided, and goes on.
 pub(crate) async fn read_booked(
     connection: &mut AsyncPgConnection,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
-    load(connection, sql_query(include_str!("sql/burnables.sql")), periods).await
+    read_after(connection, periods, Unwound::All).await
+}
+
+async fn read_after(
+    connection: &mut AsyncPgConnection,
+    periods: &[(&TenantId, &MeterId, Window)],
+    unwound: Unwound,
+) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
+    let (epoch, sequence) = match unwound {
+        Unwound::Before(place) => (number::signed(place.epoch.0), number::signed(place.sequence)),
+        Unwound::All | Unwound::Settled => (i64::MAX, i64::MAX),
+    };
+    let find = of_periods(sql_query(include_str!("sql/burnables.sql")), periods)?
+        .bind::<BigInt, _>(epoch)
+        .bind::<BigInt, _>(sequence)
+        .bind::<Bool, _>(matches!(unwound, Unwound::Settled));
+    by_period(connection, find).await
 }
 
 /// The grants that a statement finds in these periods.
@@ -209,7 +237,15 @@ pub(super) async fn load(
     statement: Statement<'_>,
     periods: &[(&TenantId, &MeterId, Window)],
 ) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
-    let find = statement
+    let find = of_periods(statement, periods)?;
+    by_period(connection, find).await
+}
+
+fn of_periods<'a>(
+    statement: Statement<'a>,
+    periods: &[(&'a TenantId, &'a MeterId, Window)],
+) -> Result<Statement<'a>, LedgerError> {
+    Ok(statement
         .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| *meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
@@ -217,7 +253,13 @@ pub(super) async fn load(
         )?)
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
             periods.iter().map(|(.., period)| period.end_ms),
-        )?);
+        )?))
+}
+
+async fn by_period(
+    connection: &mut AsyncPgConnection,
+    find: Statement<'_>,
+) -> Result<HashMap<PeriodKey, Vec<BookedGrant>>, LedgerError> {
     let rows: Vec<Row> = find.load(connection).await?;
     let mut found: HashMap<PeriodKey, Vec<BookedGrant>> = HashMap::new();
     for row in rows {

@@ -2,29 +2,31 @@
 //!
 //! A cut is made before the first event at or after its instant is booked, whenever that is.
 
+mod unburnt;
+
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, SmallInt, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
-use rust_decimal::Decimal;
 use serde_json::json;
 
-use super::continued_grants::{self, Standing};
-use super::grant_sales::{self, BurntGrant, PriceLeft};
+use super::burnables::Unwound;
+use super::continued_grants;
+use super::grant_sales::{self, BurntGrant};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::prepared::sql_query;
-use super::schema::{balances, cuts, due_cuts, grants};
+use super::schema::{cuts, due_cuts, grants, unwindings};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, advances, audit, burnables, capacities, instant, journal, number,
-    open_periods, quota_changes, recurring, rolled_amounts,
+    BEGIN_BOOKING, Ledger, LedgerError, advances, audit, capacities, instant, journal, number, open_periods,
+    quota_changes, recurring,
 };
-use crate::domain::amount::Amount;
-use crate::domain::burn::{Burnable, burnt_at_end};
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
-use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::WindowKind;
-use crate::domain::rollover::RolledAmount;
+
+pub(super) use self::unburnt::{EndOf, unburnt};
+
+use self::unburnt::end_cut;
 
 /// From when on (unix ms) a voided grant's end is due: at any time.
 const AT_VOID_MS: i64 = 0;
@@ -388,20 +390,25 @@ async fn settle(
     {
         return Ok(false);
     }
-    let Some(unburnt) = unburnt(connection, &stored, &standing).await? else { return Ok(false) };
-    let (step, movements, left) = match stored.voided_at_ms {
-        Some(_) => (2, void(window, unburnt), PriceLeft::GivenBack),
-        None => (3, expire(window, unburnt), PriceLeft::Forfeited),
-    };
-    let end = stored_grants::posting(&stored, window, step, ended_at_ms, movements);
-    journal::post_beside_outbox(connection, partition, vec![end]).await?;
+    // What is taken back later is booked after it.
+    let Some(place) = end_cut(connection, &stored).await? else { return Ok(false) };
+    if is_unwound_before(connection, &stored, window.start_ms, place).await? {
+        return Ok(false);
+    }
+    let unburnt = unburnt(connection, &stored, &standing, Unwound::Before(place)).await?;
+    let Some(unburnt) = unburnt else { return Ok(false) };
+    let end = EndOf::of(&stored);
+    let step = if end.is_void { 2 } else { 3 };
+    let movements = end.movements(window, unburnt);
+    let lapse = stored_grants::posting(&stored, window, step, end.at_ms, movements);
+    journal::post_beside_outbox(connection, partition, vec![lapse]).await?;
     let burnt = BurntGrant {
         tenant: tenant.clone(),
         id,
         period: Some(window),
         burnt: stored.amount.saturating_sub(unburnt),
-        at_ms: ended_at_ms,
-        left,
+        at_ms: end.at_ms,
+        left: end.left,
     };
     grant_sales::burn(connection, partition, &[burnt]).await?;
     let ended_at = instant::from_ms(ended_at_ms)?;
@@ -416,6 +423,24 @@ async fn settle(
     advances::end_of(connection, tenant, &stored.meter, id).await?;
     capacities::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
     Ok(true)
+}
+
+/// Whether use of the quota was taken back before this place, and what follows is not booked: it comes first.
+async fn is_unwound_before(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+    start_ms: i64,
+    place: OutboxId,
+) -> Result<bool, LedgerError> {
+    let (epoch, sequence) = (number::signed(place.epoch.0), number::signed(place.sequence));
+    let same = unwindings::epoch.eq(epoch).and(unwindings::sequence.lt(sequence));
+    let before = unwindings::table
+        .filter(unwindings::tenant.eq(&stored.tenant))
+        .filter(unwindings::meter.eq(&stored.meter))
+        .filter(unwindings::period_start.eq(instant::from_ms(start_ms)?))
+        .filter(unwindings::is_settled.eq(false))
+        .filter(unwindings::epoch.lt(epoch).or(same));
+    Ok(diesel::select(diesel::dsl::exists(before)).get_result(connection).await?)
 }
 
 #[derive(QueryableByName)]
@@ -457,26 +482,4 @@ pub(crate) async fn returned_before(
         .bind::<Uuid, _>(id.uuid());
     let found: Returned = find.get_result(connection).await?;
     Ok(found.has_returned)
-}
-
-/// What is unburnt of a grant at its end cut, in the period in which it stands; none while there is no such cut.
-async fn unburnt(
-    connection: &mut AsyncPgConnection,
-    stored: &StoredGrant,
-    &Standing { period: window, included, amount }: &Standing,
-) -> Result<Option<Amount>, LedgerError> {
-    let key = (&stored.tenant, &stored.meter, instant::from_ms(window.start_ms)?);
-    let rolled_in: Option<Decimal> =
-        balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
-    let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
-    let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
-    let rolled = rolled_amounts::read(connection, &of_period).await?;
-    let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
-    let all: Vec<Burnable> = found.into_values().flatten().chain(rolled).collect();
-    let Some(burnt) = burnt_at_end(window, included, &all, burnables::place_of(stored, window)) else {
-        return Ok(None);
-    };
-    let left = Amount::from_decimal(amount.decimal() - burnt);
-    let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
-    Ok(Some(left.map_err(damaged)?))
 }

@@ -1,7 +1,7 @@
 //! Cuts that are to be made, and grants that are to be settled since theirs were.
 
 use diesel::prelude::*;
-use diesel::sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Nullable, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
@@ -9,8 +9,7 @@ use super::prepared::sql_query;
 use super::schema::{cuts, due_cuts};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::grant::GrantId;
-use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
-use crate::domain::period::Window;
+use crate::domain::ids::{OutboxId, Partition, TenantId};
 
 #[derive(QueryableByName)]
 struct ToCut {
@@ -18,12 +17,6 @@ struct ToCut {
     partition: Partition,
     #[diesel(sql_type = Timestamptz)]
     ends_at: Milliseconds,
-}
-
-#[derive(QueryableByName)]
-struct HeldUp {
-    #[diesel(sql_type = Bool)]
-    is_held_up: bool,
 }
 
 /// A cut that is due in a partition which is being booked.
@@ -53,8 +46,7 @@ pub(crate) async fn are_due(mut connection: &AsyncPgConnection, latest_ms: i64) 
     Ok(diesel::select(diesel::dsl::exists(due)).get_result(&mut connection).await?)
 }
 
-/// The cuts that are due by `latest_ms` (unix ms) in partitions that are booked from these events on. Ends that wait
-/// for a correction are left out.
+/// The cuts that are due by `latest_ms` (unix ms) in partitions that are booked from these events on.
 pub(crate) async fn ahead(
     mut connection: &AsyncPgConnection,
     from: &[(Partition, OutboxId)],
@@ -74,7 +66,7 @@ pub(crate) async fn ahead(
 
 impl Ledger {
     /// Partitions with cuts that are due by `now_ms`, each with the latest instant of those that end by their date
-    /// (unix ms; 0 where none does); of one tenant or of all. Ends that wait for a correction are left out.
+    /// (unix ms; 0 where none does); of one tenant or of all.
     pub async fn partitions_to_cut(
         &self,
         tenant: Option<&TenantId>,
@@ -88,27 +80,6 @@ impl Ledger {
         };
         let rows: Vec<ToCut> = self.load(query).await?;
         Ok(rows.into_iter().map(|row| (row.partition, row.ends_at.0)).collect())
-    }
-
-    /// Whether an end of this quota that is due by `now_ms` waits, in this period, until the gate has taken back use.
-    pub async fn is_end_held_up(
-        &self,
-        (tenant, meter): (&TenantId, &MeterId),
-        period: Window,
-        now_ms: i64,
-    ) -> Result<bool, LedgerError> {
-        let [now, start, end] = [now_ms, period.start_ms, period.end_ms].map(instant::from_ms);
-        let (now, start, end) = (now?, start?, end?);
-        let query = || {
-            sql_query(include_str!("sql/is_end_held_up.sql"))
-                .bind::<Text, _>(tenant)
-                .bind::<Text, _>(meter)
-                .bind::<Timestamptz, _>(now)
-                .bind::<Timestamptz, _>(start)
-                .bind::<Timestamptz, _>(end)
-        };
-        let rows: Vec<HeldUp> = self.load(query).await?;
-        Ok(rows.iter().any(|row| row.is_held_up))
     }
 
     /// Grants with an end cut whose unburnt part is not booked yet, of one tenant or of all, after `after`.

@@ -26,7 +26,7 @@ use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::meter::MONEY_PREFIX;
 use crate::domain::money::Currency;
 use crate::domain::movements::Movement;
-use crate::domain::movements::money::{forfeit, recognise, refund, sell as sold};
+use crate::domain::movements::money::{forfeit, recognise, refund, sell as sold, unearn};
 use crate::domain::period::{OPENED_AHEAD_MS, Window};
 use crate::domain::rating::Deferral;
 use crate::domain::rollover::{Fate, Part};
@@ -285,6 +285,106 @@ impl Outcome {
             .await?;
         Ok(())
     }
+}
+
+/// A grant that had ended, of which less had burnt than was booked.
+pub(super) struct UnburntGrant<'a> {
+    pub(super) tenant: &'a TenantId,
+    pub(super) id: GrantId,
+    /// The period in whose books it ended.
+    pub(super) period: Window,
+    /// By how much less.
+    pub(super) amount: Amount,
+    /// As of when (unix ms).
+    pub(super) at_ms: i64,
+    pub(super) left: PriceLeft,
+    /// The step of its operation that books it.
+    pub(super) step: u32,
+}
+
+/// What is booked of a sale that is over.
+#[derive(QueryableByName)]
+struct Earned {
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+    #[diesel(sql_type = Numeric)]
+    price: Decimal,
+    #[diesel(sql_type = Text)]
+    currency: String,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    period_end: Milliseconds,
+    /// What has burnt of it in all.
+    #[diesel(sql_type = Numeric)]
+    burnt: Decimal,
+}
+
+/// What was earned of a price and is not any more.
+struct Unearned {
+    currency: Currency,
+    amount: Decimal,
+    movements: Vec<Movement>,
+}
+
+impl Earned {
+    /// What was earned by the last units that are booked as burnt: it goes where the rest of the price went.
+    fn unearned(&self, of: &UnburntGrant<'_>) -> Result<Unearned, LedgerError> {
+        let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the sale of {}", of.id));
+        let sold_in = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
+        let currency = Currency::parse(&self.currency).map_err(|_| damaged("currency"))?;
+        let amount = currency.signed_money(self.price).map_err(|_| damaged("price"))?;
+        let units = Amount::from_decimal(self.amount).map_err(|_| damaged("amount"))?;
+        let left = Amount::from_decimal(self.burnt - of.amount.decimal()).map_err(|_| damaged("burn"))?;
+        let mut deferral = Deferral::of(GrantPrice { currency, amount }, units);
+        deferral.burn(left).map_err(too_large)?;
+        let unearned = deferral.burn(of.amount).map_err(too_large)?;
+        let rest = match of.left {
+            PriceLeft::Deferred => Ok(None),
+            PriceLeft::Forfeited => forfeit(of.period, unearned),
+            PriceLeft::GivenBack => refund(sold_in, unearned),
+        };
+        let movements = [unearn(of.period, unearned), rest].into_iter().collect::<Result<Vec<_>, _>>();
+        let movements = movements.map_err(too_large)?.into_iter().flatten().collect();
+        Ok(Unearned { currency, amount: unearned.decimal(), movements })
+    }
+}
+
+/// Takes back what was earned of a grant that was sold and has ended, as far as it has not burnt after all: it becomes
+/// what the rest of the price is.
+pub(super) async fn unburn(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    of: &UnburntGrant<'_>,
+) -> Result<(), LedgerError> {
+    let earned: Option<Earned> = sql_query(include_str!("sql/earned_grant_sale.sql"))
+        .bind::<Text, _>(of.tenant)
+        .bind::<Uuid, _>(of.id.uuid())
+        .get_result(connection)
+        .await
+        .optional()?;
+    let Some(earned) = earned else { return Ok(()) };
+    let Unearned { currency, amount, movements } = earned.unearned(of)?;
+    let (forfeited, refunded) = match of.left {
+        PriceLeft::GivenBack => (Decimal::ZERO, amount),
+        PriceLeft::Deferred | PriceLeft::Forfeited => (amount, Decimal::ZERO),
+    };
+    let burn = grant_burns::table.find((of.tenant, of.id.uuid(), instant::from_ms(of.period.start_ms)?));
+    diesel::update(burn)
+        .set((
+            grant_burns::amount.eq(grant_burns::amount - of.amount.decimal()),
+            grant_burns::recognised.eq(grant_burns::recognised - amount),
+            grant_burns::forfeited.eq(grant_burns::forfeited + forfeited),
+        ))
+        .execute(connection)
+        .await?;
+    diesel::update(grant_sales::table.find((of.tenant, of.id.uuid())))
+        .set(grant_sales::refunded.eq(grant_sales::refunded + refunded))
+        .execute(connection)
+        .await?;
+    let posted = Of { tenant: of.tenant, grant: of.id, currency };
+    let posting = posted.posting(of.step, of.at_ms, of.period, movements)?;
+    journal::post_beside_outbox(connection, partition, vec![posting]).await
 }
 
 /// [`burn`] of one grant that has ended, whose partition is not known.

@@ -103,6 +103,7 @@ mod statements;
 pub mod subjects;
 mod supplier_bills;
 mod top;
+pub(crate) mod unwindings;
 mod upgrades;
 pub mod usage;
 mod verify;

@@ -8,14 +8,13 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::burnables::{self, Unwound};
 use super::columns::Milliseconds;
 use super::cuts::{self, CutOf};
 use super::grants;
 use super::prepared::sql_query;
 use super::schema::{cuts as made_cuts, quota_changes, quota_periods};
-use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, burnables, capacities, instant, journal, number, rolled_amounts,
-};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, instant, journal, number, rolled_amounts};
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, free};
 use crate::domain::entry::{PostedLine, Posting};
@@ -357,9 +356,9 @@ async fn free_at_cut(
         OutboxId { epoch: Epoch(number::unsigned(at.epoch)?), sequence: number::unsigned(at.sequence)? };
     let window = Window { start_ms: change.start_ms, end_ms: at.period_end.0 };
     let period = [(&change.tenant, &change.meter, window)];
-    let found = burnables::read(connection, &period).await?.into_values().flatten();
+    let found = burnables::read(connection, &period, Unwound::Before(place)).await?;
     let cut = Cut { place, at_ms: change.asked_at_ms, consumed: at.consumed };
-    let mut grants: Vec<Burnable> = found.map(|grant| grant.as_of(cut)).collect();
+    let mut grants: Vec<Burnable> = found.into_values().flatten().map(|grant| grant.as_of(cut)).collect();
     let rolled = [(&change.tenant, &change.meter, window, at.rolled_in)];
     let rolled = rolled_amounts::read(connection, &rolled).await?;
     let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));

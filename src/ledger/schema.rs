@@ -974,6 +974,20 @@ diesel::table! {
 }
 
 diesel::table! {
+    unwindings (tenant, operation_id, meter) {
+        tenant -> Text,
+        operation_id -> Uuid,
+        meter -> Text,
+        period_start -> Timestamptz,
+        epoch -> Int8,
+        sequence -> Int8,
+        amount -> Numeric,
+        consumed -> Numeric,
+        is_settled -> Bool,
+    }
+}
+
+diesel::table! {
     upgrade_requests (tenant, id) {
         tenant -> Text,
         id -> Uuid,

@@ -35,6 +35,7 @@ const GRANTS_MAX: usize = 500;
 /// Posts and decides adjustments.
 pub struct Adjustments {
     core: Arc<Core>,
+    memory: Arc<Memory>,
     grants: GrantVerbs,
     calls: Arc<Calls>,
     /// What is larger has to be approved.
@@ -48,8 +49,8 @@ impl Adjustments {
         calls: Arc<Calls>,
         approval_above: Amount,
     ) -> Self {
-        let grants = GrantVerbs::new(core.clone(), memory);
-        Self { core, grants, calls, approval_above }
+        let grants = GrantVerbs::new(core.clone(), memory.clone());
+        Self { core, memory, grants, calls, approval_above }
     }
 
     /// Posts an adjustment, once under its key. It is booked at once unless another person has to approve it.

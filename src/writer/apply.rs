@@ -14,6 +14,7 @@ use super::fail_point::{FailPoint, FailPoints};
 use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
+use crate::domain::event::takes_back;
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Chain, Heads};
 use crate::ledger::corrections;
@@ -22,7 +23,7 @@ use crate::ledger::cuts_to_make::{self, CutAhead};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
     carried_holds, cuts, gaps, journal, key_filters, losses, quarantine, reconciliations, repeats,
-    reservations,
+    reservations, unwindings,
 };
 
 /// The next events of one partition.
@@ -60,9 +61,10 @@ impl PartitionEvents {
         self.gaps.retain(|(_, found)| *found <= last);
     }
 
-    /// Ends at the first checkpoint: the books are read as of exactly its place. Returns whether events were cut off.
-    pub fn end_at_checkpoint(&mut self) -> bool {
-        let place = self.events.iter().position(|(_, event)| is_checkpoint(event));
+    /// Ends at the first event as of whose exact place the books are read: a checkpoint, or use that is taken back.
+    /// Returns whether events were cut off.
+    pub fn end_where_books_are_read(&mut self) -> bool {
+        let place = self.events.iter().position(|(_, event)| is_checkpoint(event) || takes_back(event));
         let Some(count) = place.map(|place| place + 1).filter(|count| *count < self.events.len()) else {
             return false;
         };
@@ -130,11 +132,11 @@ impl Applied {
     }
 }
 
-/// Ends each part at its first checkpoint, or before it once one transaction has its share of checkpoints.
+/// Ends each part where the books are read first, or before it once one transaction has its share of checkpoints.
 fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
     let mut room = CHECKPOINTS_MAX;
     for part in &mut *parts {
-        part.end_at_checkpoint();
+        part.end_where_books_are_read();
         match (part.ends_at_checkpoint(), room) {
             (false, _) => {}
             (true, 0) => part.end_before_checkpoint(),
@@ -144,8 +146,8 @@ fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
     parts.retain(|part| !part.events.is_empty());
 }
 
-/// Books the events of these partitions in one transaction, all or nothing. Each partition ends at its first
-/// checkpoint, and where a grant begins or ends among its events; the number of checkpoints is bounded.
+/// Books the events of these partitions in one transaction, all or nothing. Each partition ends at its first checkpoint
+/// or use that is taken back, and where a grant begins or ends among its events; the number of checkpoints is bounded.
 ///
 /// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient errors, after which a retry is safe
 /// whether or not the transaction was committed.
@@ -374,7 +376,7 @@ pub(super) async fn number_subjects(
 }
 
 /// Writes a plan, table by table, and returns its number of entries. The number of statements is constant, and they are
-/// sent together: none needs another's result.
+/// sent together: none needs another's result, but for use that is taken back.
 pub(super) async fn write(
     connection: &AsyncPgConnection,
     plan: Plan,
@@ -397,6 +399,8 @@ pub(super) async fn write(
         carried_holds::note_returns(connection, &plan.returned),
         corrections::add(connection, &plan.corrections),
     )?;
+    // Reads the balances that were just written.
+    unwindings::add(connection, &plan.taken_back).await?;
     Ok(entries)
 }
 
@@ -429,6 +433,21 @@ mod tests {
         let left: Vec<_> = parts.iter().map(|part| (part.partition.number(), part.events.len())).collect();
         assert_eq!(left, [(0, 2), (1, 2), (2, 2), (3, 2), (4, 1), (5, 1), (7, 3)]);
         assert_eq!(parts.iter().filter(|part| part.ends_at_checkpoint()).count(), CHECKPOINTS_MAX);
+    }
+
+    #[test]
+    fn a_part_ends_at_use_that_is_taken_back() {
+        let usage = |flags: u8| [&[1, 2][..], &[0; 25], &[1, 2, 1, flags]].concat();
+        let ends = |flags: &[u8]| {
+            let mut part = part(3, &[1, 1, 1, 1]);
+            for (event, flags) in part.events.iter_mut().zip(flags) {
+                event.1 = usage(*flags);
+            }
+            (part.end_where_books_are_read(), part.events.len())
+        };
+        assert_eq!(ends(&[0, 96, 0]), (true, 2));
+        assert_eq!(ends(&[32, 64, 4, 0]), (false, 4), "more use, and what is no correction");
+        assert_eq!(ends(&[0, 0, 0, 96 + 4]), (false, 4), "it ends there anyway");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::ledger::quarantine::QuarantineEntry;
 use crate::ledger::repeats::Repeat;
 use crate::ledger::reservations::ReservationChange;
 use crate::ledger::subjects::{SubjectNumbers, TenantSubject};
+use crate::ledger::unwindings::TakenBack;
 
 /// What was read of a partition's outbox, compared with its cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,6 +220,8 @@ pub(crate) struct Plan {
     pub(crate) returned: Vec<ReturnNote>,
     /// What was consumed for closed periods.
     pub(crate) corrections: Corrections,
+    /// What corrections of open periods take back: the last event of its partition.
+    pub(crate) taken_back: Vec<TakenBack>,
 }
 
 /// A life that goes to the archive before its horizon, with its change planned in the same transaction.
@@ -356,6 +359,9 @@ impl Planner {
         let note = |part| carried::return_note(partition, event, &posting, part);
         self.plan.returned.extend(returned.into_iter().map(note));
         corrections.into_iter().for_each(|part| self.plan.corrections.add(&posting.tenant, part));
+        if matches!(&event.change, Change::Usage(record) if record.head.takes_back()) {
+            self.plan.taken_back.extend(TakenBack::of(partition, &posting));
+        }
         self.plan.postings.entry(partition).or_default().push(posting);
         self.change(event, after, subjects, is_another_life);
         Ok(())

@@ -336,7 +336,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
                     }
                     pass.more |= is_full || part.events.len() > room;
                     part.shorten(room);
-                    pass.more |= part.end_at_checkpoint();
+                    pass.more |= part.end_where_books_are_read();
                     room -= part.events.len();
                     parts.push(part);
                 }

@@ -39,7 +39,7 @@ pub async fn posted(app: &TestApp, key: &str, amount: &str, at: &str) -> Value {
 }
 
 /// As [`posted`], once it is booked or waits for another person.
-async fn corrected(app: &TestApp, key: &str, amount: &str, at: &str) -> Value {
+pub async fn corrected(app: &TestApp, key: &str, amount: &str, at: &str) -> Value {
     carried_out(app, posted(app, key, amount, at).await).await
 }
 
@@ -53,7 +53,7 @@ pub async fn carried_out(app: &TestApp, adjustment: Value) -> Value {
 }
 
 /// What the day, the hour and the quota have consumed, and what remains of the quota.
-async fn consumed(app: &TestApp) -> [String; 4] {
+pub async fn consumed(app: &TestApp) -> [String; 4] {
     let read = app.quota().await;
     let of = |id: &str| {
         let limits = read.body["limits"].as_array().unwrap();
@@ -240,39 +240,6 @@ pub async fn settled(app: &TestApp, count: &str) {
     .await;
 }
 
-async fn refused(app: &TestApp, key: &str, amount: &str, at: &str) -> String {
-    let refused = app.post_keyed(ADJUSTMENTS, key, correction(amount, at)).await;
-    refused.is_problem(422, "validation_failed");
-    refused.text("/errors/0/message").to_owned()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_use_from_before_a_grant_has_ended_is_taken_back_while_its_period_is_open() {
-    let app = app().await;
-    granted(&app).await;
-    app.use_pages("a", 15).await.expect(201);
-    app.move_clock("2026-03-12T12:00:00Z").await;
-    app.drained().await;
-    settled(&app, "1").await;
-    let (before, after) = ("2026-03-10T12:00:00Z", "2026-03-12T12:00:00Z");
-    let nothing = refused(&app, "before", "-7", before).await;
-    assert!(nothing.contains(": 0 can be taken back now"), "{nothing}");
-    assert_eq!(consumed(&app).await[2..], ["15", "45"], "what was burnt of the grant is not free again");
-    corrected(&app, "more", "2", before).await;
-    app.use_pages("b", 6).await.expect(201);
-    app.drained().await;
-    let some = refused(&app, "too much", "-9", before).await;
-    assert!(some.contains(": 8 can be taken back now"), "{some}");
-    corrected(&app, "some of it", "-5", after).await;
-    assert_eq!(consumed(&app).await[2..], ["18", "42"]);
-    let rest = refused(&app, "again", "-4", before).await;
-    assert!(rest.contains(": 3 can be taken back now"), "{rest}");
-    corrected(&app, "the rest", "-3", before).await;
-    assert_eq!(consumed(&app).await[2..], ["15", "45"]);
-    assert_eq!(faults(&app).await, [""; 0]);
-    app.finish().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn all_use_since_a_grant_was_voided_may_be_taken_back() {
     let app = app().await;
@@ -283,31 +250,6 @@ async fn all_use_since_a_grant_was_voided_may_be_taken_back() {
     app.drained().await;
     corrected(&app, "less", "-30", "2026-03-10T12:00:00Z").await;
     assert_eq!(consumed(&app).await, ["0", "0", "0", "50"]);
-    app.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_grant_ends_in_the_books_once_what_is_to_be_taken_back_before_it_is_booked() {
-    let app = app().await;
-    granted(&app).await;
-    app.use_pages("a", 8).await.expect(201);
-    app.drained().await;
-    let frozen = app.redis.freeze();
-    assert_eq!(posted(&app, "less", "-5", "2026-03-10T12:00:00Z").await["status"], "approved");
-    drop(frozen);
-    app.move_clock("2026-03-12T12:00:00Z").await;
-    wait_for("a boundary is booked", Duration::from_secs(30), async || {
-        app.app().operations.grants.follow().await.ok()
-    })
-    .await;
-    let ends = "SELECT (SELECT count(*) FROM due_cuts WHERE is_end) AS due, (SELECT count(*) FROM cuts WHERE is_end) AS made";
-    assert_eq!(rows(&app.database, ends).await, ["1 0"], "it was approved before the grant has ended");
-    follow(&app).await;
-    settled(&app, "1").await;
-    let unburnt = "SELECT settled_amount::float8 AS a FROM grants";
-    assert_eq!(rows(&app.database, unburnt).await, ["7"], "three pages are burnt of it");
-    assert_eq!(consumed(&app).await[2..], ["3", "50"]);
-    assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }
 

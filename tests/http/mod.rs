@@ -84,6 +84,7 @@ mod tenants;
 mod token_bucket;
 mod top_report;
 mod trials;
+mod unwound_corrections;
 mod upgrades;
 mod usage;
 mod waiting_corrections;

@@ -1,4 +1,4 @@
-//! Corrections that are approved and not made yet: what waits for them, and what does not.
+//! Corrections that are approved and not made yet: what they bound, and what not.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const STATES: &str = "SELECT state FROM adjustments";
-const MADE: &str = "SELECT count(*) FROM cuts WHERE is_end";
+const UNBURNT: &str = "SELECT settled_amount::float8 AS a FROM grants ORDER BY 1";
 const MARCH: &str = "2026-03-10T12:00:00Z";
 
 /// Tenant `acme` with fifty pages a month and ten more until the eleventh of March, which burn first; eight are used,
@@ -43,23 +43,24 @@ async fn last_event(app: &TestApp) -> String {
 async fn a_call_whose_room_a_correction_decides_is_not_refused_and_nothing_is_appended_for_it() {
     let app = app_where_five_are_to_be_taken_back().await;
     app.move_clock("2026-03-12T12:00:00Z").await;
-    let before = last_event(&app).await;
+    let mut places = Vec::new();
     for _ in 0..2 {
-        app.use_pages("beyond the bound", 45).await.is_problem(503, "gate_unavailable");
+        app.use_pages("beyond the bound", 46).await.is_problem(503, "gate_unavailable");
         app.app().operations.grants.follow().await.unwrap();
+        places.push(last_event(&app).await);
     }
-    assert_eq!(last_event(&app).await, before);
-    assert_eq!(rows(&app.database, MADE).await, ["0"]);
+    assert_eq!(places[0], places[1]);
+    assert_eq!(rows(&app.database, UNBURNT).await, ["2"], "the grant ends at its instant");
     app.use_pages("within it", 1).await.expect(201);
     follow(&app).await;
-    settled(&app, "1").await;
-    app.use_pages("beyond the bound", 45).await.expect(201);
-    assert_eq!(app.use_pages("too much", 6).await.status, 429, "four had burnt of the grant: five are left");
+    assert_eq!(rows(&app.database, UNBURNT).await, ["6"], "four of the five had burnt of it");
+    app.use_pages("beyond the bound", 46).await.expect(201);
+    assert_eq!(app.use_pages("too much", 5).await.status, 429, "four are left of what is included");
     app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_correction_of_one_period_holds_up_no_end_in_another() {
+async fn a_correction_of_one_period_bounds_nothing_in_another() {
     let app = app_where_five_are_to_be_taken_back().await;
     app.move_clock("2026-04-01T00:10:00Z").await;
     let april = json!({
@@ -68,22 +69,17 @@ async fn a_correction_of_one_period_holds_up_no_end_in_another() {
     app.post_keyed("/v1/admin/grants", "april", april).await.expect(201);
     app.move_clock("2026-04-01T00:30:00Z").await;
     app.use_pages("beyond the bound", 51).await.is_problem(402, "exceeds_plan");
-    settled(&app, "1").await;
-    let ended = "SELECT to_char(expires_at AT TIME ZONE 'UTC', 'MM') AS month FROM grants WHERE settled_at IS NOT NULL";
-    assert_eq!(rows(&app.database, ended).await, ["04"]);
+    settled(&app, "2").await;
+    assert_eq!(rows(&app.database, UNBURNT).await, ["2", "10"]);
     app.use_pages("all", 50).await.expect(201);
     assert_eq!(app.use_pages("more", 1).await.status, 429);
     follow(&app).await;
-    settled(&app, "2").await;
-    assert_eq!(
-        rows(&app.database, "SELECT settled_amount::float8 AS a FROM grants ORDER BY 1").await,
-        ["7", "10"]
-    );
+    assert_eq!(rows(&app.database, UNBURNT).await, ["7", "10"]);
     app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_correction_whose_event_is_discarded_is_declined_and_holds_up_nothing() {
+async fn a_correction_whose_event_is_discarded_is_declined_and_bounds_nothing() {
     let app = app_where_five_are_to_be_taken_back().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
                  SELECT get_byte(uuid_send(gate_operation), 12), 0, 0, gate_operation, tenant, 'torn', 'a test' FROM adjustments";
@@ -109,7 +105,7 @@ async fn a_correction_whose_event_is_discarded_is_declined_and_holds_up_nothing(
     assert_eq!(rows(&app.database, audit).await, ["anna"]);
     assert_eq!(app.app().operations.adjustments.follow().await.unwrap(), 0);
     settled(&app, "1").await;
-    assert_eq!(rows(&app.database, "SELECT settled_amount::float8 AS a FROM grants").await, ["2"]);
+    assert_eq!(rows(&app.database, UNBURNT).await, ["2"]);
     let again = posted(&app, "again", "1", "2026-03-12T12:00:00Z").await;
     assert_eq!(carried_out(&app, again).await["status"], "booked");
     app.leave_unbalanced("an event was discarded");

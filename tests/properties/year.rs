@@ -5,7 +5,7 @@
 
 mod happening;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::time::Duration;
 
@@ -73,6 +73,8 @@ struct Run {
     moves: usize,
     /// Uses of a tenant on a day: so many times as much is included.
     uses: usize,
+    /// Of which tenant use of which day was taken back.
+    taken_back: HashSet<(usize, i64)>,
 }
 
 impl Run {
@@ -105,6 +107,7 @@ impl Run {
             plans,
             moves: 0,
             uses: size.uses,
+            taken_back: HashSet::new(),
         }
     }
 
@@ -205,12 +208,13 @@ impl Run {
     }
 
     /// Finance takes back what is known to have been used then, or adds to it.
-    async fn adjustment(&self, number: i64, of: usize, year: &Year) {
+    async fn adjustment(&mut self, number: i64, of: usize, year: &Year) {
         let Some((pages, days_ago)) = year[usize::try_from(number).unwrap()][of].adjusted else { return };
         let Ok(then) = usize::try_from(number - days_ago) else { return };
         let used: u32 = year[then][of].uses.iter().sum();
-        // Of an open period in which a grant has ended less can be taken back.
-        let sign = if used >= pages && days_ago > 35 { "-" } else { "" };
+        // No more can be taken back than was used then.
+        let takes_back = used >= pages && self.taken_back.insert((of, number - days_ago));
+        let sign = if takes_back { "-" } else { "" };
         let body = json!({
             "tenant": tenant(of), "meter": "page", "effect": "usage", "amount": format!("{sign}{pages}"),
             "happened_at": noon(self.first, number - days_ago).to_string(), "reason": "counted wrongly"

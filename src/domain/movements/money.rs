@@ -51,6 +51,14 @@ pub fn recognise(period: Window, amount: Money) -> Result<Option<Movement>, Inva
     moved(EntryClass::Period, period, Revenue, Deferred, amount)
 }
 
+/// A part of a paid grant that ended in this period had not burnt after all: it was not earned.
+///
+/// # Errors
+/// As for a statement.
+pub fn unearn(period: Window, amount: Money) -> Result<Option<Movement>, InvalidAmount> {
+    moved(EntryClass::Period, period, Deferred, Revenue, amount)
+}
+
 /// What was not earned of a paid grant when it ended stays with us.
 ///
 /// # Errors

@@ -52,6 +52,7 @@ fn money_moves_between_its_accounts_and_the_other_way_where_it_is_owed_back() {
     for (class, movement, expected) in [
         (EntryClass::Grant, money::sell(P, euros(1_050)), "P deferred > receivable 10.5"),
         (EntryClass::Period, money::recognise(P, euros(333)), "P revenue > deferred 3.33"),
+        (EntryClass::Period, money::unearn(P, euros(333)), "P deferred > revenue 3.33"),
         (EntryClass::Period, money::forfeit(P, euros(667)), "P breakage > deferred 6.67"),
         (EntryClass::Grant, money::refund(P, euros(667)), "P receivable > deferred 6.67"),
         (EntryClass::Correction, money::adjust(P, euros(250)), "P revenue > receivable 2.5"),

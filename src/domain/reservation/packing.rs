@@ -74,6 +74,11 @@ const STARTS_LATER: u8 = 16;
 const CORRECTED: u8 = 32;
 const TAKES_BACK: u8 = 64;
 
+/// Whether a record with these flags takes back what was used.
+pub(in crate::domain) fn takes_back_by(flags: u8) -> bool {
+    flags & CORRECTED != 0 && flags & TAKES_BACK != 0
+}
+
 impl Body {
     /// The layout of a record with this body.
     fn layout(&self) -> u8 {

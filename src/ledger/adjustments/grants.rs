@@ -7,11 +7,12 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
+use rust_decimal::Decimal;
 
-use super::{Row, StoredAdjustment};
+use super::{Row, StoredAdjustment, usage};
 use crate::domain::adjustment::{AdjustmentId, AdjustmentState};
 use crate::domain::grant::GrantId;
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::schema::{adjustment_grants, adjustments};
 use crate::ledger::{BEGIN, Ledger, LedgerError, instant, number};
@@ -110,10 +111,10 @@ impl Ledger {
             async move {
                 let state = booked.map_or(AdjustmentState::Declined, |_| AdjustmentState::Booked);
                 let row = adjustments::table.filter(adjustments::id.eq(id.uuid()));
-                let at_gate: Option<DateTime<Utc>> =
+                let gate_period: Option<DateTime<Utc>> =
                     row.select(adjustments::gate_period).first(connection).await.optional()?.flatten();
-                let at_gate = at_gate.filter(|_| booked.is_some());
-                diesel::update(adjustments::table)
+                let at_gate = gate_period.filter(|_| booked.is_some());
+                let noted: Option<(TenantId, Option<MeterId>, Decimal)> = diesel::update(adjustments::table)
                     .filter(adjustments::id.eq(id.uuid()))
                     .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()))
                     .set((
@@ -123,9 +124,16 @@ impl Ledger {
                         adjustments::period_start.eq(at_gate),
                         adjustments::booked_in.eq(at_gate),
                     ))
-                    .execute(connection)
-                    .await?;
-                Ok(())
+                    .returning((adjustments::tenant, adjustments::meter, adjustments::amount))
+                    .get_result(connection)
+                    .await
+                    .optional()?;
+                match (noted, gate_period) {
+                    (Some((tenant, Some(meter), amount)), Some(start)) if amount < Decimal::ZERO => {
+                        usage::bound_capacity(connection, (&tenant, &meter), start.timestamp_millis()).await
+                    }
+                    _ => Ok(()),
+                }
             }
             .boxed()
         })

@@ -100,8 +100,6 @@ pub struct NewAdjustment {
 pub enum Unbookable {
     /// No more than this was used in that hour of an open period.
     NotUsedThen(Decimal),
-    /// No more than this was used since a grant has ended in that open period: what was burnt of it would count again.
-    OfEndedGrant(Decimal),
     /// No more than this was used there.
     BelowZero(Decimal),
 }
@@ -311,7 +309,7 @@ async fn post(
     });
     audit::note(connection, actor, "create", &object(new.id), detail).await?;
     if !new.needs_approval {
-        carry_out(connection, partition, new.id, way, new.now_ms).await?;
+        carry_out(connection, partition, (new.id, terms), way, new.now_ms).await?;
     }
     find(connection, new.id).await?.map(Posted::Now).ok_or_else(|| gone(new.id))
 }
@@ -351,7 +349,7 @@ async fn decide(
     let detail = json!({ "tenant": stored.terms.tenant, "meter": stored.terms.meter });
     audit::note(connection, &verdict.actor, action, &object(id), detail).await?;
     if verdict.approves {
-        carry_out(connection, partition, id, way, verdict.now_ms).await?;
+        carry_out(connection, partition, (id, &stored.terms), way, verdict.now_ms).await?;
     }
     let stored = find(connection, id).await?.ok_or_else(|| gone(id))?;
     Ok(Some(Decided::Now(stored)))
@@ -377,7 +375,7 @@ async fn prepare(
 async fn carry_out(
     connection: &mut AsyncPgConnection,
     partition: Partition,
-    id: AdjustmentId,
+    (id, terms): (AdjustmentId, &AdjustmentTerms),
     way: Way,
     now_ms: i64,
 ) -> Result<(), LedgerError> {
@@ -393,6 +391,9 @@ async fn carry_out(
             let at_gate =
                 (adjustments::gate_period.eq(start), adjustments::gate_operation.eq(Some(operation)));
             diesel::update(row).set((approved, at_gate)).execute(connection).await?;
+            if let Some(meter) = terms.meter.as_ref().filter(|_| terms.amount.is_negative()) {
+                usage::bound_capacity(connection, (&terms.tenant, meter), period.start_ms).await?;
+            }
             return Ok(());
         }
         Way::Books(booking) => booking,

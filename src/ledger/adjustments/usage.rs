@@ -17,10 +17,12 @@ use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, ReservationId, TenantId};
 use crate::domain::movements::corrections::in_closed_period;
 use crate::domain::period::Window;
+use crate::ledger::columns::Milliseconds;
 use crate::ledger::corrections::Corrections;
 use crate::ledger::prepared::sql_query;
 use crate::ledger::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, cursors, instant, open_periods, quarantine, reservations,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, cursors, instant, open_periods, quarantine,
+    reservations,
 };
 
 impl Ledger {
@@ -61,7 +63,7 @@ impl Ledger {
                 }
                 match prepare(connection, id, &stored.terms, corrected, grace_ms).await? {
                     Ok(way @ Way::Books(_)) => {
-                        carry_out(connection, partition, id, way, now_ms).await?;
+                        carry_out(connection, partition, (id, &stored.terms), way, now_ms).await?;
                         Ok(Ok(true))
                     }
                     Ok(_) => Ok(Ok(false)),
@@ -78,10 +80,16 @@ impl Ledger {
 struct Declined {
     #[diesel(sql_type = sql_types::Uuid)]
     id: uuid::Uuid,
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    gate_period: Milliseconds,
 }
 
 /// Declines the adjustment that the gate was to make by this operation, once its last event is discarded: somebody has
-/// decided that it is not booked, so it is not tried again and holds up no end of a grant.
+/// decided that it is not booked, so it is not tried again and bounds no capacity.
 pub(in crate::ledger) async fn decline_discarded(
     connection: &mut AsyncPgConnection,
     operation: ReservationId,
@@ -93,36 +101,26 @@ pub(in crate::ledger) async fn decline_discarded(
         let object = object(AdjustmentId::from_uuid(declined.id));
         audit::note(connection, actor, "decline", &object, json!({ "discarded": operation.to_string() }))
             .await?;
+        bound_capacity(connection, (&declined.tenant, &declined.meter), declined.gate_period.0).await?;
     }
     Ok(())
+}
+
+/// The capacity of a quota has changed in the period that starts at `start_ms`: the gate is to take back use of it, which
+/// may leave more unburnt of grants that have ended, or is not any more.
+pub(super) async fn bound_capacity(
+    connection: &mut AsyncPgConnection,
+    (tenant, meter): (&TenantId, &MeterId),
+    start_ms: i64,
+) -> Result<(), LedgerError> {
+    capacities::lock_tenant(connection, tenant).await?;
+    capacities::raise_versions(connection, tenant, meter, start_ms).await
 }
 
 /// Whether the gate's correction is booked, or waits in the quarantine.
 async fn is_known(connection: &mut AsyncPgConnection, operation: ReservationId) -> Result<bool, LedgerError> {
     Ok(reservations::read_one(connection, operation).await?.is_some()
         || !quarantine::waiting(connection, &[operation]).await?.is_empty())
-}
-
-#[derive(QueryableByName)]
-struct UsedSince {
-    #[diesel(sql_type = Nullable<Numeric>)]
-    consumed: Option<Decimal>,
-}
-
-/// What was used of a quota in a period since a grant of it ended there; none where none has. No more is taken back:
-/// what was burnt before is settled. Ends that are cut later find it taken back already.
-async fn used_since_last_end(
-    connection: &mut AsyncPgConnection,
-    (tenant, meter, id): (&TenantId, &MeterId, AdjustmentId),
-    period: Window,
-) -> Result<Option<Decimal>, LedgerError> {
-    let read = sql_query(include_str!("../sql/used_since_last_end.sql"))
-        .bind::<Text, _>(tenant)
-        .bind::<Text, _>(meter)
-        .bind::<Timestamptz, _>(instant::from_ms(period.start_ms)?)
-        .bind::<sql_types::Uuid, _>(id.uuid());
-    let used: UsedSince = read.get_result(connection).await?;
-    Ok(used.consumed.map(|consumed| consumed.normalize()))
 }
 
 /// How it is booked. The partition's cursor is locked.
@@ -147,11 +145,6 @@ pub(super) async fn prepare(
                 .await?;
             if used + terms.amount.decimal() < Decimal::ZERO {
                 return Ok(Err(Unbookable::NotUsedThen(used.max(Decimal::ZERO))));
-            }
-            if let Some(used) = used_since_last_end(connection, (tenant, meter, id), period).await?
-                && used + terms.amount.decimal() < Decimal::ZERO
-            {
-                return Ok(Err(Unbookable::OfEndedGrant(used.max(Decimal::ZERO))));
             }
         }
         return Ok(Ok(Way::Gate(period, operation)));

@@ -2,7 +2,17 @@
 -- nothing of it; what it repaid to the one before has burnt from its start on. What a later period gets of a recurring
 -- grant burns from the period's start on, and ends with it. So does what is left of a grant that has come over, until
 -- the grant's own end; what returned to it of carried holds burns from the cut on after which it came. What a lowered
--- plan has taken begins at its cut, below zero.
+-- plan has taken begins at its cut, below zero. Where use was taken back from before a cut, the least counts that was
+-- left of it since: what was taken back before place ($5, $6), and where $7 says so only what is settled.
+WITH made AS NOT MATERIALIZED (
+    SELECT c.tenant, c.grant_id, c.is_end, c.epoch, c.sequence, c.consumed_of_carried, c.is_at_instant,
+        least(c.consumed, c.consumed_of_carried + (
+            SELECT min(u.consumed) FROM unwindings u
+            WHERE u.tenant = c.tenant AND u.meter = c.meter AND u.period_start = c.period_start
+                AND (u.epoch, u.sequence) >= (c.epoch, c.sequence) AND (u.epoch, u.sequence) < ($5, $6) AND (u.is_settled OR NOT $7)
+        )) AS consumed
+    FROM cuts c
+)
 SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.created_at,
     CASE g.recurrence WHEN 'period' THEN least(g.expires_at, w.period_end) ELSE g.expires_at END AS expires_at,
     g.voided_at, g.repeats, q.id IS NOT NULL AS is_of_plan, g.goes_on AND g.expires_at > w.period_end AS goes_on,
@@ -20,8 +30,8 @@ JOIN grants g ON g.tenant = w.tenant AND g.meter = w.meter
     AND g.effective_at >= w.period_start AND g.effective_at < w.period_end
 JOIN balances s ON s.tenant = w.tenant AND s.meter = w.meter AND s.period_start = w.period_start
 LEFT JOIN quota_changes q ON q.tenant = g.tenant AND q.id = g.id
-LEFT JOIN cuts b ON b.tenant = g.tenant AND b.grant_id = g.id AND NOT b.is_end
-LEFT JOIN cuts e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND coalesce(g.voided_at, g.expires_at) < w.period_end
+LEFT JOIN made b ON b.tenant = g.tenant AND b.grant_id = g.id AND NOT b.is_end
+LEFT JOIN made e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND coalesce(g.voided_at, g.expires_at) < w.period_end
 WHERE g.period_start = w.period_start
 UNION ALL
 SELECT c.tenant, c.meter, c.period_start, g.id, c.amount, g.kind, g.priority, g.effective_at, g.created_at, g.expires_at,
@@ -38,7 +48,7 @@ CROSS JOIN LATERAL (
     WHERE r.tenant = c.tenant AND r.meter = c.meter AND r.period_start = c.period_start AND r.grant_id = c.grant_id
 ) r
 JOIN balances s ON s.tenant = w.tenant AND s.meter = w.meter AND s.period_start = w.period_start
-LEFT JOIN cuts e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND coalesce(g.voided_at, g.expires_at) < w.period_end
+LEFT JOIN made e ON e.tenant = g.tenant AND e.grant_id = g.id AND e.is_end AND coalesce(g.voided_at, g.expires_at) < w.period_end
 UNION ALL
 SELECT q.tenant, q.meter, q.period_start, q.id, q.changed, 'promotional', 50::smallint, q.asked_at, q.asked_at,
     w.period_end, NULL, NULL, false, false, false, NULL, 0, '{}', '{}', '{}', e.epoch, e.sequence, e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in),
@@ -46,5 +56,5 @@ SELECT q.tenant, q.meter, q.period_start, q.id, q.changed, 'promotional', 50::sm
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN quota_changes q USING (tenant, meter, period_start)
 JOIN balances s USING (tenant, meter, period_start)
-JOIN cuts e ON e.tenant = q.tenant AND e.grant_id = q.id AND e.is_end
+JOIN made e ON e.tenant = q.tenant AND e.grant_id = q.id AND e.is_end
 WHERE q.changed < 0

@@ -1,7 +1,7 @@
 -- The figures of the periods that are not closed yet, and whether one has to wait: for calls that were taken while
--- the gate was away, for grants that are not settled, for what a lowered plan takes, or for the period before, from
--- which holds and unused quota come. What was consumed of those holds, or adjusted, has burnt nothing of this period;
--- what it repaid has.
+-- the gate was away, for grants that are not settled, for what a lowered plan takes, for what use that was taken back
+-- leaves of grants that had ended, or for the period before, from which holds and unused quota come. What was consumed
+-- of those holds, or adjusted, has burnt nothing of this period; what it repaid has.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.reserved_beside_gate AS reserved_of_carried, b.rolled_in,
     b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
@@ -27,6 +27,10 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved,
     OR EXISTS (
         SELECT FROM quota_changes l
         WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.period_start = b.period_start AND l.amount < 0 AND l.changed IS NULL
+    )
+    OR EXISTS (
+        SELECT FROM unwindings u
+        WHERE u.tenant = b.tenant AND u.meter = b.meter AND u.period_start = b.period_start AND NOT u.is_settled
     ) AS waits_by_itself,
     EXISTS (
         SELECT FROM (

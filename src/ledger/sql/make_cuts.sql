@@ -1,10 +1,8 @@
 -- Makes the cuts that are due before this event. What is held there is what the gate holds, and what is open of carried
 -- holds beyond what the period before pays for. A cut that has a date is in the period around that date.
 WITH due AS (
-    DELETE FROM due_cuts d
-    WHERE partition = $1 AND due_at <= $2 AND (epoch, sequence) < ($3, $4) AND NOT (
-        is_end AND EXISTS (SELECT FROM held_up_ends h WHERE h.tenant = d.tenant AND h.grant_id = d.grant_id)
-    )
+    DELETE FROM due_cuts
+    WHERE partition = $1 AND due_at <= $2 AND (epoch, sequence) < ($3, $4)
     RETURNING tenant, grant_id, is_end, meter, period_start, due_at
 )
 INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, held, is_settled,

@@ -13,7 +13,7 @@ FROM (SELECT * FROM grant_sales WHERE tenant = ANY($1)) s
 FULL JOIN (
     SELECT tenant, operation_id, substr(meter, 7) AS currency,
         sum(amount) FILTER (WHERE credit = 'deferred' AND debit = 'receivable') AS sold,
-        sum(amount) FILTER (WHERE credit = 'revenue' AND debit = 'deferred') AS recognised,
+        sum(CASE credit WHEN 'revenue' THEN amount ELSE -amount END) FILTER (WHERE 'revenue' IN (credit, debit)) AS recognised,
         sum(amount) FILTER (WHERE credit = 'breakage' AND debit = 'deferred') AS forfeited,
         sum(amount) FILTER (WHERE credit = 'receivable' AND debit = 'deferred') AS refunded,
         sum(CASE WHEN credit = 'deferred' THEN amount ELSE -amount END) AS deferred

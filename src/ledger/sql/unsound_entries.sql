@@ -9,7 +9,7 @@ WHERE tenant = ANY($1) AND (
     ))
     OR (meter LIKE 'money:%' AND (credit, debit) NOT IN (
         ('revenue', 'receivable'), ('receivable', 'revenue'), ('tax', 'receivable'), ('receivable', 'tax'), ('deferred', 'receivable'),
-        ('receivable', 'deferred'), ('revenue', 'deferred'), ('breakage', 'deferred')
+        ('receivable', 'deferred'), ('revenue', 'deferred'), ('deferred', 'revenue'), ('breakage', 'deferred')
     ))
 )
 LIMIT $2

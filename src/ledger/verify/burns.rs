@@ -13,6 +13,7 @@ use crate::domain::burn::{Burnable, burnt_at_end};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledAmount;
+use crate::ledger::burnables::Unwound;
 use crate::ledger::columns::Milliseconds;
 use crate::ledger::prepared::sql_query;
 use crate::ledger::{LedgerError, burnables, number, rolled_amounts};
@@ -65,7 +66,7 @@ async fn compare(
     let mut seen = BTreeSet::new();
     let quotas: Vec<_> = rows.iter().filter(|row| seen.insert(row.quota())).collect();
     let periods: Vec<_> = quotas.iter().map(|row| (&row.tenant, &row.meter, row.period())).collect();
-    let grants = burnables::read(connection, &periods).await?;
+    let grants = burnables::read(connection, &periods, Unwound::Settled).await?;
     let into: Vec<_> =
         quotas.iter().map(|row| (&row.tenant, &row.meter, row.period(), row.rolled_in)).collect();
     let rolled = rolled_amounts::read(connection, &into).await?;

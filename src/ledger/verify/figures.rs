@@ -39,6 +39,7 @@ pub(super) async fn check(
         ("quotas were granted once", opened, sql_query(include_str!("../sql/quotas_not_granted_once.sql"))),
         ("grants were booked once", granted, sql_query(include_str!("../sql/grants_not_booked_once.sql"))),
         ("grants gave back once", granted, sql_query(include_str!("../sql/grants_not_settled_once.sql"))),
+        ("grants ended within what was used", granted, sql_query(include_str!("../sql/ends_above_use.sql"))),
         ("periods were closed once", closed, sql_query(include_str!("../sql/closures_not_booked_once.sql"))),
         (
             "what came over was booked",

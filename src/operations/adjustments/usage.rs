@@ -43,11 +43,14 @@ impl Adjustments {
         } else if corrected.gate_now_ms >= closed_at_ms.saturating_sub(CLOSES_WITHIN_MS) {
             Ok(false)
         } else {
-            self.calls.correct(stored.id, terms, meter_of(terms)?).await.map(|()| true)
+            self.correct_at_gate(&entry, stored).await.map(|()| true)
         };
         match done {
             Ok(true) if corrected.gate_now_ms < closed_at_ms => {
                 self.core.ledger.note_adjusted(stored.id, Some(terms.amount), now_ms).await?;
+                if terms.amount.is_negative() {
+                    self.unwind(&entry, terms).await;
+                }
             }
             // What cannot be taken back now never can, unless another run has had it done.
             Err(OperationError::Invalid(_)) => {
@@ -63,6 +66,30 @@ impl Adjustments {
     }
 }
 
+impl Adjustments {
+    /// Has the gate correct an open period. What is taken back may leave more unburnt of grants that have ended: the
+    /// gate has the bound without it before, and keeps that until it is booked.
+    async fn correct_at_gate(&self, entry: &TenantEntry, stored: &StoredAdjustment) -> Answer<()> {
+        let meter = meter_of(&stored.terms)?;
+        if stored.terms.amount.is_negative() {
+            self.memory.send_capacity(entry, meter, 0).await?;
+        }
+        self.calls.correct(stored.id, &stored.terms, meter).await
+    }
+
+    /// Books what grants that have ended leave by what was taken back, and sends the exact capacity. What cannot be
+    /// done now is done by the job.
+    async fn unwind(&self, entry: &TenantEntry, terms: &AdjustmentTerms) {
+        let done = async {
+            self.memory.settle_grants(Some(&terms.tenant)).await?;
+            self.memory.send_capacity(entry, meter_of(terms)?, 0).await
+        };
+        if let Err(error) = done.await {
+            tracing::warn!(tenant = %terms.tenant, %error, "what was taken back is settled later");
+        }
+    }
+}
+
 /// Why an adjustment cannot be booked, for who posted it.
 pub(super) fn unbookable(why: &Unbookable) -> OperationError {
     match why {
@@ -70,13 +97,6 @@ pub(super) fn unbookable(why: &Unbookable) -> OperationError {
             "/amount",
             format!(
                 "takes back more than the {used} that were used in that hour: date the rest when it was used"
-            ),
-        ),
-        Unbookable::OfEndedGrant(used) => OperationError::field(
-            "/amount",
-            format!(
-                "takes back use from before a grant has ended in that period: {used} can be taken back now, the rest \
-                 once the period is closed"
             ),
         ),
         Unbookable::BelowZero(used) => OperationError::field(

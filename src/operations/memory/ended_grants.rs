@@ -229,6 +229,21 @@ impl Memory {
     ) -> Answer<u64> {
         // What a lowered plan takes is known before what is left of grants that end later.
         self.settle_lowered(tenant, now_ms, left).await?;
+        let mut settled = self.settle_at_cuts(tenant, now_ms, left).await?;
+        // What was taken back is settled after what had ended before it, and before what has ended after it.
+        while self.settle_unwound(tenant, now_ms, left).await? > 0 {
+            settled += self.settle_at_cuts(tenant, now_ms, left).await?;
+        }
+        Ok(settled)
+    }
+
+    /// Books what is unburnt of grants at the cuts where they have ended. Returns of how many.
+    async fn settle_at_cuts(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<u64> {
         let (mut settled, mut after) = (0, None);
         loop {
             let due = self.core.ledger.grants_to_settle(tenant, after.as_ref(), PAGE).await?;
@@ -241,6 +256,31 @@ impl Memory {
                 }
                 let item = format!("grant {id} of tenant {tenant}");
                 let booked = self.core.ledger.settle_grant(tenant, id, now_ms).await;
+                let booked = booked.map_err(OperationError::from);
+                settled += self.counted(left, partition, &item, booked).await;
+            }
+        }
+    }
+
+    /// Books what use that was taken back leaves of grants that had ended. Returns of how many quotas.
+    async fn settle_unwound(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+        left: &mut LeftPartitions,
+    ) -> Answer<u64> {
+        let (mut settled, mut after) = (0, None);
+        loop {
+            let due = self.core.ledger.unwound_quotas(tenant, after.as_ref(), PAGE).await?;
+            let Some(last) = due.last() else { return Ok(settled) };
+            after = Some(last.clone());
+            for quota in due {
+                let partition = self.core.gate.partition_of(&quota.0);
+                if left.has(partition) {
+                    continue;
+                }
+                let item = format!("use of {} that was taken back of tenant {}", quota.1, quota.0);
+                let booked = self.core.ledger.settle_unwound(quota, now_ms).await;
                 let booked = booked.map_err(OperationError::from);
                 settled += self.counted(left, partition, &item, booked).await;
             }

@@ -226,7 +226,7 @@ impl Memory {
             if counter.is_quota() && (cold.only_bounds || !counter.is_new()) {
                 self.restore_cold_quota(entry, epoch, last_id, counter).await?;
                 if cold.only_bounds {
-                    self.unless_held_up(entry, counter).await?;
+                    self.unless_being_taken_back(entry, counter).await?;
                 }
             } else if told.insert(counter.scope_index) {
                 match counter.subject(subjects) {
@@ -254,12 +254,12 @@ impl Memory {
         self.unless_epoch_over(entry.partition, epoch, (), told)
     }
 
-    /// Errors: a grant of the quota has ended, and what is left of it is known only once use is taken back; the call
-    /// would find the same bound again.
-    async fn unless_held_up(&self, entry: &TenantEntry, quota: &Counter) -> Answer<()> {
+    /// Errors: use of the quota is being taken back, which decides how much is left; the call would find the same bound
+    /// again.
+    async fn unless_being_taken_back(&self, entry: &TenantEntry, quota: &Counter) -> Answer<()> {
         let Some(period) = quota.window() else { return Ok(()) };
-        let (meter, now_ms) = (&quota.meter, self.core.gate_now_ms());
-        if self.core.ledger.is_end_held_up((&entry.definition.id, meter), period, now_ms).await? {
+        let meter = &quota.meter;
+        if self.core.ledger.is_use_being_taken_back(&entry.definition.id, meter, period).await? {
             let why =
                 format!("use of {meter} is being corrected, which decides how much is left; repeat the call");
             return Err(OperationError::GateUnavailable(why));

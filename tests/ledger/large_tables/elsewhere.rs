@@ -63,6 +63,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "quota_changes_under_way",
             "note_raised",
             "settle_lowered",
+            "settle_unwound",
             "learn_estimates",
             "drop_pushed_loads",
             "copy_decisions",

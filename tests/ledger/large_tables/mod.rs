@@ -119,7 +119,9 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
     plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
     let month = Window { start_ms: PERIOD_START_MS, end_ms: PERIOD_END_MS };
-    plans.of("is_end_held_up", ledger.is_end_held_up((&acme, &meter("ocr.page")), month, HOUR_MS)).await;
+    let page = meter("ocr.page");
+    plans.of("is_use_being_taken_back", ledger.is_use_being_taken_back(&acme, &page, month)).await;
+    plans.of("unwound_quotas", ledger.unwound_quotas(Some(&acme), None, 50)).await;
     plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
     plans.of("lowered_to_settle", ledger.lowered_to_settle(Some(&acme), None, 50)).await;
     plans.of("voided_grants", ledger.voided_grants(Some(&acme), None, 50)).await;
