@@ -118,7 +118,7 @@ pub(super) fn credit_notes(draft: &StatementAnswer) -> Vec<String> {
     notes.collect()
 }
 
-/// What it comes to in other currencies, in words.
+/// Its totals in other currencies, in words.
 pub(super) fn other_totals(draft: &StatementAnswer) -> Vec<String> {
     draft.other_totals.iter().map(|other| format!("{} {}", other.total, other.currency)).collect()
 }
