@@ -19,7 +19,7 @@ use crate::domain::ids::TenantId;
 use crate::domain::policy::edit::Prune;
 
 pub(super) use reports::{
-    AdjustmentsReport, BalancesReport, GroupName, PlainReport, ReconciliationReport, ReportCommand,
+    AdjustmentsReport, BalancesReport, EntriesReport, PlainReport, ReconciliationReport, ReportCommand,
     RevenueReport, Span, TopReport, UsageReport,
 };
 pub(super) use values::{EventPlace, word};

@@ -4,37 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use rust_decimal::Decimal;
-use serde::Deserialize;
 
 use super::arguments::{
-    AdjustmentsReport, BalancesReport, GroupName, PlainReport, ReconciliationReport, ReportCommand,
+    AdjustmentsReport, BalancesReport, EntriesReport, PlainReport, ReconciliationReport, ReportCommand,
     RevenueReport, Span, TopReport, UsageReport, word,
 };
 use super::client::{Client, encoded};
 use super::connection::{Connection, Prefer};
 use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
-
-#[derive(Deserialize)]
-struct UsageRow {
-    start: Option<String>,
-    tenant: Option<String>,
-    plan: Option<String>,
-    meter: String,
-    operation: Option<String>,
-    subject: Option<Subject>,
-    consumed: String,
-    count: i64,
-    excess: String,
-    late: String,
-    corrections: String,
-}
-
-#[derive(Deserialize)]
-struct Subject {
-    kind: String,
-    id: String,
-}
+use crate::http::from_text;
 
 /// Runs a `report` command.
 pub(super) async fn run(
@@ -49,21 +28,14 @@ pub(super) async fn run(
         ReportCommand::Balances(report) => &report.connect,
         ReportCommand::Top(report) => &report.connect,
         ReportCommand::Reconciliation(report) => &report.connect,
-        ReportCommand::Entries(report) | ReportCommand::Rollover(report) | ReportCommand::Leaked(report) => {
-            &report.connect
-        }
+        ReportCommand::Entries(report) => &report.of.connect,
+        ReportCommand::Rollover(report) | ReportCommand::Leaked(report) => &report.connect,
     };
     let client = Client::new(&Connection::find(connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))?;
     let (name, filters) = match &command {
-        ReportCommand::Usage(report) => {
-            let table = table(report, &client.list(&path(report)).await?);
-            return printed(&table, format);
-        }
-        ReportCommand::Adjustments(report) => {
-            let table = adjustments(&client.list(&adjustments_path(report)).await?);
-            return printed(&table, format);
-        }
-        ReportCommand::Entries(report) => ("entries", plain(report)),
+        ReportCommand::Usage(report) => ("usage", usage(report)),
+        ReportCommand::Adjustments(report) => ("adjustments", adjustments(report)),
+        ReportCommand::Entries(report) => ("entries", entries(report)),
         ReportCommand::Revenue(report) => ("revenue", revenue(report)),
         ReportCommand::Balances(report) => ("balances", balances(report)),
         ReportCommand::Rollover(report) => ("rollover", plain(report)),
@@ -72,11 +44,6 @@ pub(super) async fn run(
         ReportCommand::Reconciliation(report) => ("reconciliation", reconciliation(report)),
     };
     file(&client, name, filters, format).await
-}
-
-fn printed(table: &Table, format: Format) -> Result<Exit, Failure> {
-    output::print(&table.render(format)?)?;
-    Ok(Exit::Success)
 }
 
 /// A name of a parameter, and its value if it is given.
@@ -99,6 +66,11 @@ fn span(span: &Span) -> [Filter; 2] {
 fn plain(report: &PlainReport) -> Vec<Filter> {
     let whose = [("tenant", text(report.tenant.as_ref())), ("meter", text(report.meter.as_ref()))];
     span(&report.span).into_iter().chain(whose).collect()
+}
+
+fn entries(report: &EntriesReport) -> Vec<Filter> {
+    let which = [("reservation", report.reservation.clone()), ("class", report.class.clone())];
+    plain(&report.of).into_iter().chain(which).collect()
 }
 
 fn revenue(report: &RevenueReport) -> Vec<Filter> {
@@ -124,73 +96,30 @@ fn top(report: &TopReport) -> Vec<Filter> {
 }
 
 fn reconciliation(report: &ReconciliationReport) -> Vec<Filter> {
-    vec![("tenant", text(report.tenant.as_ref())), ("state", report.state.clone())]
+    let which = [("tenant", text(report.tenant.as_ref())), ("state", report.state.clone())];
+    span(&report.span).into_iter().chain(which).collect()
 }
 
-#[derive(Deserialize)]
-struct AdjustmentRow {
-    id: String,
-    tenant: String,
-    /// None for money that is about none.
-    meter: Option<String>,
-    effect: String,
-    amount: String,
-    /// Of money.
-    currency: Option<String>,
-    happened_at: String,
-    status: String,
-    posted_at: String,
-    posted_by: String,
-    decided_by: Option<String>,
-    reason: String,
-    reference: String,
-}
-
-fn adjustments_path(report: &AdjustmentsReport) -> String {
-    let filters = [
-        ("from", report.from.map(|from| from.to_string())),
-        ("to", report.to.map(|to| to.to_string())),
-        ("tenant", report.tenant.as_ref().map(ToString::to_string)),
+fn adjustments(report: &AdjustmentsReport) -> Vec<Filter> {
+    let which = [
+        ("tenant", text(report.tenant.as_ref())),
+        ("meter", text(report.meter.as_ref())),
+        ("effect", report.effect.clone()),
         ("status", report.status.clone()),
     ];
-    with_filters("/v1/reports/adjustments", filters)
+    span(&report.span).into_iter().chain(which).collect()
 }
 
-fn adjustments(rows: &[AdjustmentRow]) -> Table {
-    let mut table = Table::new(&[
-        "posted_at",
-        "tenant",
-        "meter",
-        "effect",
-        "=amount",
-        "currency",
-        "happened_at",
-        "status",
-        "posted_by",
-        "decided_by",
-        "reason",
-        "reference",
-        "id",
-    ]);
-    for row in rows {
-        let if_any = |cell: &Option<String>| cell.clone().unwrap_or_default();
-        table.row([
-            row.posted_at.clone(),
-            row.tenant.clone(),
-            if_any(&row.meter),
-            row.effect.clone(),
-            row.amount.clone(),
-            if_any(&row.currency),
-            row.happened_at.clone(),
-            row.status.clone(),
-            row.posted_by.clone(),
-            if_any(&row.decided_by),
-            row.reason.clone(),
-            row.reference.clone(),
-            row.id.clone(),
-        ]);
-    }
-    table
+fn usage(report: &UsageReport) -> Vec<Filter> {
+    let groups: Vec<String> = report.group_by.iter().map(|group| word(*group)).collect();
+    let how = [
+        ("group_by", Some(groups.join(","))),
+        ("granularity", report.granularity.map(word)),
+        ("zone", report.zone.clone()),
+        ("tenant", text(report.tenant.as_ref())),
+        ("meter", text(report.meter.as_ref())),
+    ];
+    span(&report.span).into_iter().chain(how).collect()
 }
 
 /// Prints a report as the service writes it into a file: its columns are the table's. As CSV it is printed as it comes,
@@ -209,7 +138,8 @@ async fn file(client: &Client, name: &str, filters: Vec<Filter>, format: Format)
         Ok(())
     };
     client.download(&path, keep).await?;
-    printed(&from_file(&path, &file)?, format)
+    output::print(&from_file(&path, &file)?.render(format)?)?;
+    Ok(Exit::Success)
 }
 
 /// A part of a file whose lines end as those of every other command. `quoted` goes on from part to part.
@@ -221,96 +151,62 @@ fn with_plain_ends(part: &[u8], quoted: &mut bool) -> Vec<u8> {
     part.iter().copied().filter(is_kept).collect()
 }
 
-/// Columns with nothing but numbers hold amounts.
+/// Columns that count, in whatever report they are.
+const COUNTS: [&str; 11] = [
+    "rank",
+    "count",
+    "documents",
+    "step",
+    "chain",
+    "batch",
+    "statement",
+    "counters",
+    "quarantined",
+    "parked",
+    "gaps",
+];
+
+/// A file as a table. Columns in which no row has anything are left out, such as those of groups that were not asked
+/// for. Those with nothing but numbers hold amounts, unless they count. Texts are without what guards a spreadsheet.
 fn from_file(path: &str, file: &[u8]) -> Result<Table, Failure> {
     let damaged = |error: csv::Error| Failure::new(format!("{path}: the answer is no table: {error}"));
     let mut reader = csv::Reader::from_reader(file);
     let header = reader.headers().map_err(damaged)?.clone();
     let rows: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().map_err(damaged)?;
-    let is_amount = |at: usize| {
-        let mut cells = rows.iter().filter_map(|row| row.get(at)).filter(|cell| !cell.is_empty()).peekable();
-        cells.peek().is_some() && cells.all(|cell| cell.parse::<Decimal>().is_ok())
-    };
-    let columns: Vec<String> = header
-        .iter()
-        .enumerate()
-        .map(|(at, name)| if is_amount(at) { format!("={name}") } else { name.to_owned() })
-        .collect();
-    let mut table = Table::new(&columns);
-    rows.iter().for_each(|row| table.row(row));
+    let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at)).filter(|cell| !cell.is_empty());
+    let shown: Vec<usize> =
+        (0..header.len()).filter(|at| rows.is_empty() || cells(*at).next().is_some()).collect();
+    let columns = shown.iter().filter_map(|at| Some((*at, header.get(*at)?))).map(|(at, name)| match name {
+        name if COUNTS.contains(&name) => format!(">{name}"),
+        name if !rows.is_empty() && cells(at).all(|cell| cell.parse::<Decimal>().is_ok()) => {
+            format!("={name}")
+        }
+        name => name.to_owned(),
+    });
+    let mut table = Table::new(&columns.collect::<Vec<_>>());
+    rows.iter().for_each(|row| table.row(shown.iter().filter_map(|at| row.get(*at)).map(from_text)));
     Ok(table)
-}
-
-fn path(report: &UsageReport) -> String {
-    let groups: Vec<String> = report.group_by.iter().map(|group| word(*group)).collect();
-    let filters = [
-        ("group_by", Some(groups.join(","))),
-        ("tenant", text(report.tenant.as_ref())),
-        ("from", report.from.map(|from| from.to_string())),
-        ("to", report.to.map(|to| to.to_string())),
-        ("granularity", report.granularity.map(word)),
-        ("zone", report.zone.clone()),
-        ("meter", report.meter.as_ref().map(ToString::to_string)),
-    ];
-    with_filters("/v1/reports/usage", filters)
-}
-
-fn table(report: &UsageReport, rows: &[UsageRow]) -> Table {
-    let groups = [GroupName::Tenant, GroupName::Plan, GroupName::Operation, GroupName::Subject];
-    let split: Vec<GroupName> = groups.into_iter().filter(|group| report.group_by.contains(group)).collect();
-    let mut columns = Vec::new();
-    if report.granularity.is_some() {
-        columns.push("start");
-    }
-    columns.push("meter");
-    columns.extend(split.iter().map(|group| match group {
-        GroupName::Tenant => "tenant",
-        GroupName::Plan => "plan",
-        GroupName::Operation => "operation",
-        GroupName::Subject => "subject",
-        GroupName::Meter => "meter",
-    }));
-    columns.extend(["=consumed", ">count", "=excess", "=late", "=corrections"]);
-    let mut table = Table::new(&columns);
-    for row in rows {
-        let mut cells = Vec::new();
-        if report.granularity.is_some() {
-            cells.push(row.start.clone().unwrap_or_default());
-        }
-        cells.push(row.meter.clone());
-        cells.extend(split.iter().map(|group| row.group(*group)));
-        cells.extend(
-            [&row.consumed, &row.count.to_string(), &row.excess, &row.late, &row.corrections]
-                .map(Clone::clone),
-        );
-        table.row(cells);
-    }
-    table
-}
-
-impl UsageRow {
-    fn group(&self, group: GroupName) -> String {
-        match group {
-            GroupName::Meter => Some(self.meter.clone()),
-            GroupName::Tenant => self.tenant.clone(),
-            GroupName::Plan => self.plan.clone(),
-            GroupName::Operation => self.operation.clone(),
-            GroupName::Subject => {
-                self.subject.as_ref().map(|subject| format!("{}/{}", subject.kind, subject.id))
-            }
-        }
-        .unwrap_or_default()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::as_text;
 
     #[test]
     fn a_file_in_parts_keeps_what_is_quoted_and_ends_its_lines_plainly() {
         let (file, mut quoted) = (b"a,b\r\n\"x\r\ny\"\"\r\",1\r\n", false);
         let parts: Vec<u8> = file.chunks(2).flat_map(|part| with_plain_ends(part, &mut quoted)).collect();
         assert_eq!(String::from_utf8(parts).unwrap(), "a,b\n\"x\r\ny\"\"\r\",1\n");
+    }
+    #[test]
+    fn a_table_has_the_texts_themselves_and_only_a_file_guards_those_that_are_like_formulas() {
+        let texts = ["=HYPERLINK(1)", "+49171", "'=1", "''  @x", "'", "'quoted'", "acme"];
+        let mut file = b"plan,subject,consumed,count\r\n".to_vec();
+        texts.iter().for_each(|text| file.extend(format!(",{},-2,3\r\n", as_text(text)).bytes()));
+        let shown = from_file("usage", &file).unwrap().render(Format::Json).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let expected = texts.map(|text| serde_json::json!({ "subject": text, "consumed": "-2", "count": 3 }));
+        assert_eq!(shown, serde_json::json!(expected));
     }
 }

@@ -6,9 +6,16 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use super::cell::Cell;
 use super::problem::{Code, Problem};
 
-/// A text as a spreadsheet shows it and does not carry it out: with an apostrophe before what may be a formula.
+/// A text as a spreadsheet shows it and does not carry it out: with an apostrophe before what may be a formula. One
+/// that has such an apostrophe already gets another, so that [`from_text`] finds each again.
 pub(crate) fn as_text(text: &str) -> String {
-    if is_formula(text) { format!("'{text}") } else { text.to_owned() }
+    if is_formula(text.trim_start_matches('\'')) { format!("'{text}") } else { text.to_owned() }
+}
+
+/// The text that [`as_text`] has written.
+pub(crate) fn from_text(written: &str) -> &str {
+    let guarded = written.strip_prefix('\'');
+    guarded.filter(|text| is_formula(text.trim_start_matches('\''))).unwrap_or(written)
 }
 
 /// Whether a spreadsheet may take a text for a formula, by its first character, also in full width and after spaces.

@@ -17,13 +17,21 @@ use super::shapes::EntryRow;
 use super::state::State;
 use super::tables::TableRow;
 use crate::domain::instant::rfc3339;
+use crate::domain::movements::EntryClass;
 use crate::operations::Reads;
 use crate::operations::answers::StoredEntry;
-use crate::operations::requests::{EntriesRequest, Page};
+use crate::operations::requests::{EntriesRequest, EntryFilter, Page};
 
 /// What `format` means for entries.
 const FORMAT: &str = "`json`, in pages; without `limit` and `cursor`, `csv`, a file of all rows as of the instant in its \
      column `as_of`, or `xlsx`, a workbook of at most 1048575 rows. `json` if absent.";
+
+const CLASSES: &[(&str, EntryClass)] = &[
+    ("usage", EntryClass::Usage),
+    ("grant", EntryClass::Grant),
+    ("period", EntryClass::Period),
+    ("correction", EntryClass::Correction),
+];
 
 /// The entries of the books.
 #[utoipa::path(
@@ -34,6 +42,7 @@ const FORMAT: &str = "`json`, in pages; without `limit` and `cursor`, `csv`, a f
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
         ("reservation" = Option<String>, Query, description = "Only those of this reservation."),
+        ("class" = Option<String>, Query, description = "Only of this class: `usage`, `grant`, `period` or `correction`."),
         ("format" = Option<String>, Query, description = FORMAT),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
@@ -56,19 +65,9 @@ pub(super) async fn list_entries(
 ) -> Result<HttpResponse, Problem> {
     let mut query = Query::of(&request)?;
     let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, "")?;
-    let (from_ms, to_ms) = query.span_ms()?;
-    let reservation = query
-        .text("reservation")
-        .map(|text| {
-            let parsed = state.operations.calls.parse_reservation_id(&text);
-            parsed.map_err(|_| {
-                Problem::parameter("reservation", "is not a reservation id of this installation")
-            })
-        })
-        .transpose()?;
-    let meter = query.parsed("meter")?;
+    let filter = filter(&state, &mut query)?;
     query.finish()?;
-    let asked = EntriesRequest { tenant: Some(tenant.0), meter, from_ms, to_ms, reservation, page };
+    let asked = EntriesRequest { tenant: Some(tenant.0), filter, page };
     answer(&state, &listing, asked).await
 }
 
@@ -80,6 +79,8 @@ pub(super) async fn list_entries(
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("reservation" = Option<String>, Query, description = "Only those of this reservation; needs `tenant`."),
+        ("class" = Option<String>, Query, description = "Only of this class: `usage`, `grant`, `period` or `correction`."),
         ("format" = Option<String>, Query, description = FORMAT),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
@@ -101,15 +102,33 @@ pub(super) async fn report_entries(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
-    let (from_ms, to_ms) = query.span_ms()?;
-    let meter = query.parsed("meter")?;
+    let filter = filter(&state, &mut query)?;
     query.finish()?;
-    let asked = EntriesRequest { tenant, meter, from_ms, to_ms, reservation: None, page };
+    if filter.reservation.is_some() && tenant.is_none() {
+        return Err(Problem::parameter("reservation", "needs `tenant`: it is looked for among its tenant's"));
+    }
+    let asked = EntriesRequest { tenant, filter, page };
     answer(&state, &listing, asked).await
 }
 
+fn filter(state: &State, query: &mut Query) -> Result<EntryFilter, Problem> {
+    let (from_ms, to_ms) = query.span_ms()?;
+    let reservation = query.text("reservation").map(|text| {
+        let parsed = state.operations.calls.parse_reservation_id(&text);
+        parsed.map_err(|_| Problem::parameter("reservation", "is not a reservation id of this installation"))
+    });
+    Ok(EntryFilter {
+        meter: query.parsed("meter")?,
+        from_ms,
+        to_ms,
+        reservation: reservation.transpose()?,
+        class: query.word("class", CLASSES)?,
+        booked_by: None,
+    })
+}
+
 async fn answer(state: &State, listing: &Listing, asked: EntriesRequest) -> Result<HttpResponse, Problem> {
-    let held_from_ms = state.read(state.operations.reads.entries_held_from_ms(asked.from_ms)).await?;
+    let held_from_ms = state.read(state.operations.reads.entries_held_from_ms(asked.filter.from_ms)).await?;
     let mut answer = if listing.is_csv() {
         export(state, asked).await?
     } else {

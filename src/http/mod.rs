@@ -65,7 +65,7 @@ mod xlsx;
 
 pub use admin_policy_file::AppliedPolicy;
 pub use admin_policy_trial::{TriedPolicy, TriedRow};
-pub(crate) use csv::as_text;
+pub(crate) use csv::{as_text, from_text};
 pub use headers::HeaderOptions;
 pub use openapi::openapi;
 pub use server::{ListenError, Running, app_config, serve};

@@ -19,8 +19,8 @@ use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, GroupBy};
 use crate::operations::Reads;
 use crate::operations::requests::{
-    BalanceFilter, BalancesRequest, ClosedFilter, ExpiredFilter, LeakedRequest, Page, ReconciliationsRequest,
-    RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
+    BalanceFilter, BalancesRequest, ClosedFilter, ExpiredFilter, LeakedRequest, Page, ReconciliationFilter,
+    ReconciliationsRequest, RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -57,10 +57,10 @@ const STATES: &[(&str, ReconciliationState)] = &[
     tag = "reports",
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant."),
-        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent."),
-        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("from" = Option<String>, Query, description = "RFC 3339: hours that start at or after it; the start of the month if absent."),
+        ("to" = Option<String>, Query, description = "RFC 3339: hours that start before it; now if absent."),
         ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of `zone`; one row per group if absent."),
-        ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, `tenant`, `plan`, separated by commas."),
+        ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, `tenant`, `plan`, separated by commas. `subject` leaves out what names none, and counts what names several for each: its rows do not add up to all."),
         ("zone" = Option<String>, Query, description = "The zone of days and months over all tenants, such as `Europe/Berlin`; UTC if absent."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
         ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
@@ -108,10 +108,10 @@ pub(super) async fn report_usage(
     tag = "reports",
     params(
         ("meter" = String, Query, description = "The meter: amounts of different meters cannot be compared."),
-        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants were on then); `tenant` if absent."),
+        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants were on then); `tenant` if absent. By `subject`, what names none is left out, and what names several counts for each."),
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
-        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent, of the period with `tenant`."),
-        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("from" = Option<String>, Query, description = "RFC 3339: hours that start at or after it; the start of the month if absent, of the period with `tenant`."),
+        ("to" = Option<String>, Query, description = "RFC 3339: hours that start before it; now if absent."),
         ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
@@ -310,6 +310,8 @@ pub(super) async fn report_revenue(
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant."),
         ("state" = Option<String>, Query, description = "`clean`, `drift`, `repaired` or `refused`."),
+        ("from" = Option<String>, Query, description = "Judged from here on; RFC 3339, inclusive."),
+        ("to" = Option<String>, Query, description = "Judged before; RFC 3339, exclusive."),
         ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
@@ -331,10 +333,11 @@ pub(super) async fn report_reconciliation(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
-    let in_state = query.word("state", STATES)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let filter = ReconciliationFilter { tenant, state: query.word("state", STATES)?, from_ms, to_ms };
     query.finish()?;
     let ask = async move |reads: &Reads, page: Page| {
-        let asked = ReconciliationsRequest { tenant: tenant.clone(), state: in_state, page };
+        let asked = ReconciliationsRequest { filter: filter.clone(), page };
         Ok(reads.list_reconciliations(asked).await?.map(ReconciliationRow::from))
     };
     listing.answer_or_file(&state, page, ask).await

@@ -347,6 +347,9 @@ impl TableRow for EntryRow {
         "flags",
         "happened_at",
         "booked_at",
+        "operation",
+        "chain",
+        "batch",
     ];
 
     fn table_rows(&self) -> Vec<Vec<Cell>> {
@@ -363,6 +366,9 @@ impl TableRow for EntryRow {
             Cell::text(Some(self.flags.join(" ")).filter(|flags| !flags.is_empty())),
             Cell::text(Some(&self.happened_at)),
             Cell::text(Some(&self.booked_at)),
+            Cell::text(self.operation.as_ref()),
+            Cell::number(Some(self.chain)),
+            Cell::number(Some(self.batch)),
         ]]
     }
 }

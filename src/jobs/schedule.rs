@@ -36,10 +36,15 @@ pub async fn run_jobs(
     stop: impl Future<Output = ()>,
 ) -> Result<(), JobSchedulerError> {
     let mut bell = JobScheduler::new().await?;
-    let rung = operations.clone();
+    // Cron's own tasks live on after its end, and must not keep the connections of an instance that has stopped.
+    let rung = Arc::downgrade(&operations);
     let ring = Bell::new_async(BELL, move |_, _| {
-        let rung = rung.clone();
-        Box::pin(async move { rung.jobs.ring() })
+        let rung = rung.upgrade();
+        Box::pin(async move {
+            if let Some(operations) = rung {
+                operations.jobs.ring();
+            }
+        })
     })?;
     bell.add(ring).await?;
     bell.start().await?;

@@ -25,6 +25,8 @@ pub struct StoredEntry {
     pub entry: Entry,
     /// When it was booked (unix ms).
     pub booked_at_ms: i64,
+    /// The number of its hash chain, and that of its batch in it.
+    pub batch: (i16, u64),
 }
 
 /// Which entries of a tenant to list.
@@ -38,6 +40,8 @@ pub struct EntryFilter {
     pub to_ms: Option<i64>,
     /// Only of this reservation.
     pub reservation: Option<ReservationId>,
+    /// Only of this class.
+    pub class: Option<EntryClass>,
     /// Only what the books held then.
     pub booked_by: Option<BookedBy>,
 }
@@ -248,7 +252,8 @@ impl EntryRow {
             hour_start_ms: self.hour_at.timestamp_millis(),
             subjects: self.subjects,
         };
-        Ok(StoredEntry { entry, booked_at_ms: self.booked_at.timestamp_millis() })
+        let batch = (self.chain, number::unsigned(self.batch)?);
+        Ok(StoredEntry { entry, booked_at_ms: self.booked_at.timestamp_millis(), batch })
     }
 }
 
@@ -286,6 +291,7 @@ impl Ledger {
                 .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.leg)))
                 .bind::<BigInt, _>(number::limit(limit))
                 .bind::<Nullable<Array<BigInt>>, _>(filter.booked_by.as_ref().map(BookedBy::batches))
+                .bind::<Nullable<Text>, _>(filter.class.map(EntryClass::as_str))
         };
         let rows: Vec<EntryRow> = self.load(query).await?;
         rows.into_iter().map(EntryRow::read).collect()

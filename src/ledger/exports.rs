@@ -6,6 +6,7 @@ use super::entries::{EntryCursor, EntryFilter, EntryRow, StoredEntry};
 use super::prepared::sql_query;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::movements::EntryClass;
 
 /// What the books held at one moment: the last batch of every chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +81,7 @@ impl Ledger {
                 .bind::<Nullable<SmallInt>, _>(at.map(|at| i16::from(at.line)))
                 .bind::<Nullable<SmallInt>, _>(at.map(|at| i16::from(at.leg)))
                 .bind::<BigInt, _>(number::limit(limit))
+                .bind::<Nullable<Text>, _>(filter.class.map(EntryClass::as_str))
         };
         let rows: Vec<EntryRow> = self.load(query).await?;
         rows.into_iter().map(EntryRow::read).collect()

@@ -95,6 +95,10 @@ pub struct ReconciliationFilter {
     pub tenant: Option<TenantId>,
     /// Only those in this state.
     pub state: Option<ReconciliationState>,
+    /// Only those that were judged at or after this instant (unix ms).
+    pub from_ms: Option<i64>,
+    /// Only those that were judged before it (unix ms).
+    pub to_ms: Option<i64>,
 }
 
 /// A place in a list of reconciliations, newest first.
@@ -400,6 +404,8 @@ impl Ledger {
                 Ok::<_, LedgerError>((judged_at, place.checkpoint))
             })
             .transpose()?;
+        let from = filter.from_ms.map(instant::from_ms).transpose()?;
+        let to = filter.to_ms.map(instant::from_ms).transpose()?;
         let place = (reconciliations::judged_at, reconciliations::checkpoint_id);
         let query = || {
             let mut found = reconciliations::table.select(Row::as_select()).into_boxed();
@@ -408,6 +414,12 @@ impl Ledger {
             }
             if let Some(state) = filter.state {
                 found = found.filter(reconciliations::state.eq(state.as_str()));
+            }
+            if let Some(from) = from {
+                found = found.filter(reconciliations::judged_at.ge(from));
+            }
+            if let Some(to) = to {
+                found = found.filter(reconciliations::judged_at.lt(to));
             }
             if let Some(after) = after {
                 found = found.filter(place.into_sql::<Record<_>>().lt(after));

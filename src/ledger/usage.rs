@@ -169,8 +169,8 @@ pub struct UsageQuery {
     pub to_ms: i64,
     /// How finely; none for one figure over the whole time.
     pub granularity: Option<Granularity>,
-    /// The IANA zone of days and months.
-    pub zone: String,
+    /// The IANA zones of days and months, each from an instant (unix ms) on: the first from the beginning.
+    pub zones: Vec<(i64, String)>,
     /// The groups to distinguish.
     pub group_by: Vec<GroupBy>,
     /// After this place.
@@ -290,6 +290,7 @@ impl Ledger {
         let (from, to) = (instant::from_ms(query.from_ms)?, instant::from_ms(query.to_ms)?);
         let place_at = query.after.as_ref().map(|place| instant::from_ms(place.start_ms)).transpose()?;
         let has = |group: GroupBy| query.group_by.contains(&group);
+        let since = instant::all_from_ms(query.zones.iter().map(|(from_ms, _)| *from_ms))?;
         let by_subject = query.subject.is_some() || has(GroupBy::Subject);
         let (rows, now) = self
             .read(|connection| {
@@ -301,7 +302,9 @@ impl Ledger {
                     .bind::<Nullable<Text>, _>(query.meter.as_ref().map(ToString::to_string))
                     .bind::<Nullable<Text>, _>(subject.map(|subject| subject.kind.to_string()))
                     .bind::<Nullable<Text>, _>(subject.map(|subject| subject.id.to_string()))
-                    .bind::<Text, _>(query.zone.clone())
+                    .bind::<Array<Text>, _>(
+                        query.zones.iter().map(|(_, zone)| zone.clone()).collect::<Vec<_>>(),
+                    )
                     .bind::<Nullable<Timestamptz>, _>(place_at)
                     .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.group.clone()))
                     .bind::<BigInt, _>(number::limit(query.limit))
@@ -310,7 +313,8 @@ impl Ledger {
                     .bind::<Bool, _>(has(GroupBy::Plan))
                     .bind::<Bool, _>(has(GroupBy::Operation))
                     .bind::<Bool, _>(has(GroupBy::Subject))
-                    .bind::<Bool, _>(by_subject);
+                    .bind::<Bool, _>(by_subject)
+                    .bind::<Array<Timestamptz>, _>(since.clone());
                 async move {
                     let now: DateTime<Utc> = select(transaction_timestamp()).get_result(connection).await?;
                     Ok((question.load::<Row>(connection).await?, now))

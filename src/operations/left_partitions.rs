@@ -21,6 +21,20 @@ impl LeftPartitions {
         self.left.contains_key(&partition)
     }
 
+    /// What is known of a partition that is not left, for work there beside that in others: to be
+    /// [merged](Self::merge) after it.
+    pub(super) fn of(&self, partition: Partition) -> Self {
+        Self { left: BTreeMap::new(), slow: self.slow.get(&partition).copied().into_iter().collect() }
+    }
+
+    /// Adds what became of other partitions.
+    pub(super) fn merge(&mut self, other: Self) {
+        for (partition, error) in other.left {
+            self.left.entry(partition).or_insert(error);
+        }
+        self.slow.extend(other.slow);
+    }
+
     /// Leaves the partition, for which a server is away.
     pub(super) fn leave(&mut self, partition: Partition, error: OperationError) {
         tracing::info!(%partition, %error, "a partition is left to the next run; the others go on");

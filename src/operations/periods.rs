@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
+
 use crate::domain::ids::{OutboxId, Partition};
 use crate::domain::period::WindowKind;
 use crate::ledger::{Closed, Closing, ClosingPeriod, EndedPeriod, Manner, QuotaPeriod};
@@ -20,8 +22,20 @@ use crate::operations::run_progress::RunProgress;
 const PAGE: usize = 20_000;
 /// How many are closed in one transaction; the writer waits for its partition meanwhile.
 const CHUNK: usize = 200;
+/// In how many partitions periods are closed side by side: while the books of one are written, what another's close
+/// needs is worked out.
+const PARTITIONS_AT_ONCE: usize = 3;
 /// How often a chunk is closed again for which a next period was prepared by an older version of its tenant.
 const TRIES: usize = 3;
+
+/// What the close of a partition's periods waits for: its boundary at an instant (unix ms).
+#[derive(Clone, Copy)]
+struct Passing<'a> {
+    boundaries: &'a Boundaries<'a>,
+    instant_ms: i64,
+    grace: Duration,
+    dry_run: bool,
+}
 
 /// Closes periods.
 pub struct Periods {
@@ -97,30 +111,52 @@ impl Periods {
             for ended in page {
                 by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
             }
+            let mut not_left = Vec::with_capacity(by_partition.len());
             for (partition, periods) in by_partition {
-                let place = match manner.dry_run {
-                    _ if left.has(partition) => Ok(None),
-                    true => Ok(Some(OutboxId::default())),
-                    false => boundaries.pass_to_close(partition, instant_ms).await,
-                };
-                let closed = match place {
-                    Ok(Some(after)) => {
-                        let now_ms = self.core.gate_now_ms();
-                        let closing = Closing { after, grace, dry_run: manner.dry_run, now_ms };
-                        self.close_chunks(partition, &periods, closing, left).await
-                    }
-                    Ok(None) => waiting(periods.len()),
-                    Err(error) => {
-                        let item = format!("partition {partition}");
-                        left.go_on(partition, error, (&self.core.damage, Work::Close, &item)).await;
-                        waiting(periods.len())
-                    }
-                };
+                match left.has(partition) {
+                    true => done.add(waiting(periods.len())),
+                    false => not_left.push((partition, periods, left.of(partition))),
+                }
+            }
+            let closing = stream::iter(not_left).map(|(partition, periods, mut left)| async move {
+                let passing = Passing { boundaries, instant_ms, grace, dry_run: manner.dry_run };
+                let closed = self.close_in(partition, &periods, passing, &mut left).await;
                 progress.add(closed.closed);
+                (closed, left)
+            });
+            let mut closing = closing.buffer_unordered(PARTITIONS_AT_ONCE);
+            while let Some((closed, left_of_it)) = closing.next().await {
                 done.add(closed);
+                left.merge(left_of_it);
             }
         }
         Ok(done)
+    }
+
+    /// Closes periods of one partition, once everything that the gate did before the instant is booked there.
+    async fn close_in(
+        &self,
+        partition: Partition,
+        periods: &[EndedPeriod],
+        Passing { boundaries, instant_ms, grace, dry_run }: Passing<'_>,
+        left: &mut LeftPartitions,
+    ) -> Closed {
+        let place = match dry_run {
+            true => Ok(Some(OutboxId::default())),
+            false => boundaries.pass_to_close(partition, instant_ms).await,
+        };
+        match place {
+            Ok(Some(after)) => {
+                let closing = Closing { after, grace, dry_run, now_ms: self.core.gate_now_ms() };
+                self.close_chunks(partition, periods, closing, left).await
+            }
+            Ok(None) => waiting(periods.len()),
+            Err(error) => {
+                let item = format!("partition {partition}");
+                left.go_on(partition, error, (&self.core.damage, Work::Close, &item)).await;
+                waiting(periods.len())
+            }
+        }
     }
 
     async fn close_chunks(

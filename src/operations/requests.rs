@@ -12,7 +12,6 @@ mod bans;
 use std::collections::BTreeSet;
 
 use crate::domain::amount::Amount;
-use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::endpoint::{EndpointPath, HttpMethod};
 use crate::domain::grant::GrantTerms;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
@@ -28,7 +27,8 @@ use crate::domain::supplier_bill::{BillId, BillTerms, Outcome};
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{
-    AuditFilter, BalanceFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter,
+    AuditFilter, BalanceFilter, ClosedFilter, EntryFilter, ExpiredFilter, Manner, NoticeFilter,
+    ReconciliationFilter, RevenueFilter,
 };
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
@@ -255,10 +255,8 @@ pub struct TopRequest {
 /// The results of comparing the gate with the books.
 #[derive(Debug, Clone)]
 pub struct ReconciliationsRequest {
-    /// Only this tenant's.
-    pub tenant: Option<TenantId>,
-    /// Only those in this state.
-    pub state: Option<ReconciliationState>,
+    /// Which of them.
+    pub filter: ReconciliationFilter,
     /// Which page.
     pub page: Page,
 }
@@ -268,14 +266,8 @@ pub struct ReconciliationsRequest {
 pub struct EntriesRequest {
     /// One tenant, or all of them from the last name to the first.
     pub tenant: Option<TenantId>,
-    /// Only this meter.
-    pub meter: Option<MeterId>,
-    /// Happened from this instant (unix ms), inclusive.
-    pub from_ms: Option<i64>,
-    /// Happened before this instant (unix ms).
-    pub to_ms: Option<i64>,
-    /// Only those of one reservation.
-    pub reservation: Option<ReservationId>,
+    /// Which of its entries; of a reservation only with its tenant.
+    pub filter: EntryFilter,
     /// Which page.
     pub page: Page,
 }

@@ -114,7 +114,7 @@ fn what_is_not_served_is_a_usage_error() {
         vec!["up", "--fast"],
         vec!["report", "revenue", "--meter", "page"],
         vec!["report", "rollover", "--by", "tenant"],
-        vec!["report", "reconciliation", "--from", "2026-01-01T00:00:00Z"],
+        vec!["report", "reconciliation", "--at", "2026-01-01T00:00:00Z"],
         vec!["report", "balances", "--to", "2026-01-01T00:00:00Z"],
         vec!["report", "top"],
     ] {

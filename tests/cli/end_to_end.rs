@@ -43,14 +43,15 @@ async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
     let (code, report, error) =
         against(&app, &["report", "usage", "--group-by", "meter", "--output", "csv"]).await;
     assert_eq!(code, 0, "{error}");
-    assert!(report.contains("llm.output_token,72930,"), "{report}");
+    assert!(report.contains("llm.output_token,,,,72930,"), "{report}");
+    assert!(report.starts_with("start,tenant,plan,meter,") && report.contains(",as_of\n"), "{report}");
     let top = ["report", "top", "--meter", "llm.output_token", "--output", "json"];
     let (code, report, error) = against(&app, &top).await;
     assert_eq!(code, 0, "{error}");
     let rows: Value = serde_json::from_str(&report).unwrap();
     let tokens = |row: &Value| row["consumed"].as_str().unwrap().parse::<u64>().unwrap();
     assert_eq!(rows.as_array().unwrap().iter().map(tokens).sum::<u64>(), 72_930, "{report}");
-    assert_eq!((&rows[0]["rank"], &rows[0]["meter"]), (&json!("1"), &json!("llm.output_token")), "{report}");
+    assert_eq!((&rows[0]["rank"], &rows[0]["meter"]), (&json!(1), &json!("llm.output_token")), "{report}");
     for name in ["entries", "revenue", "balances", "rollover", "leaked", "reconciliation"] {
         let (code, report, error) = against(&app, &["report", name]).await;
         assert_eq!(code, 0, "{name}: {error}");
@@ -64,6 +65,34 @@ async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
     let usage = ["report", "usage", "--tenant", "nobody"];
     let (code, _, error) = against(&app, &usage).await;
     assert_eq!(code, 1, "{error}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_file_guards_a_subject_that_is_like_a_formula() {
+    let app = spawn_app().await;
+    app.without_limits().await;
+    let used = pages("3").with("subjects", json!({ "user": "+49171" })).with("ack", "ledger");
+    app.post_keyed(USAGE, "k", used).await.expect(201);
+    for name in ["usage", "top"] {
+        let words = match name {
+            "usage" => vec!["report", name, "--group-by", "subject"],
+            _ => vec!["report", name, "--meter", "page", "--by", "subject"],
+        };
+        let (code, csv, error) = against(&app, &[&words[..], &["--output", "csv"]].concat()).await;
+        assert!(code == 0 && csv.contains(",user,'+49171,"), "{csv}{error}");
+        let (_, json, _) = against(&app, &[&words[..], &["--output", "json"]].concat()).await;
+        let rows: Value = serde_json::from_str(&json).unwrap();
+        let row = &rows[0];
+        let expected = json!([row["meter"], "user", "+49171", "3", 1, null]);
+        let of = |field: &str| row[field].clone();
+        let found =
+            json!(["page", of("subject_kind"), of("subject"), of("consumed"), of("count"), row.get("plan")]);
+        assert_eq!(found, expected, "{json}");
+        assert!(row["as_of"].as_str().unwrap().ends_with('Z'), "{json}");
+        let (_, table, _) = against(&app, &words).await;
+        assert!(table.contains("+49171") && !table.contains('\''), "{table}");
+    }
     app.finish().await;
 }
 

@@ -322,7 +322,11 @@ async fn a_tenant_whose_state_does_not_read_keeps_no_other_from_being_compared()
     with_torn_state(&app, torn).await;
     let compared = async {
         for tenant in others {
-            let clean = ReconciliationFilter { tenant: TenantId::parse(tenant).ok(), state: Some(Clean) };
+            let clean = ReconciliationFilter {
+                tenant: TenantId::parse(tenant).ok(),
+                state: Some(Clean),
+                ..Default::default()
+            };
             wait_for("it is compared", PATIENCE, async || {
                 let judged = app.app().ledger.reconciliations(&clean, None, 1).await.unwrap();
                 (!judged.is_empty()).then_some(())

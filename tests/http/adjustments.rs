@@ -413,7 +413,8 @@ async fn an_allowance_needs_a_quota_and_what_is_posted_is_read_in_a_terminal() {
     posted(&app, "large", allowance("1001")).await;
     let listed = app.get(&format!("{REPORT}?effect=allowance&status=pending")).await.expect(200).body;
     assert_eq!(listed["data"].as_array().unwrap().len(), 1);
-    let mut command = tollgate(&["report", "adjustments", "--status", "pending", "--output", "csv"]);
+    let mut command =
+        tollgate(&["report", "adjustments", "--status", "pending", "--meter", "page", "--output", "csv"]);
     command.args(["--url", app.url()]).env("TOLLGATE_ADMIN_KEY", app.key());
     let read = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let table = String::from_utf8(read.stdout).unwrap();

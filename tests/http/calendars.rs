@@ -249,3 +249,36 @@ async fn a_period_opened_by_an_older_calendar_ends_where_the_current_calendar_sa
     }
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_days_and_months_that_are_over_stays_as_it_was_after_a_change_of_zone() {
+    let app = in_utc_at("2026-03-31T12:00:00Z").await;
+    assert!(change(&app, "America/New_York", 1).await["calendars"].is_null());
+    assert_eq!(use_pages(&app, "20").await, 201);
+    // 23:30 in New York; half past five of the 1st of April in Berlin.
+    app.move_clock("2026-04-01T03:30:00Z").await;
+    assert_eq!(use_pages(&app, "3").await, 201);
+    app.drained().await;
+    let used = async |granularity: &str| -> Vec<String> {
+        let path = format!("/v1/tenants/acme/usage?granularity={granularity}&from=2026-03-01T00:00:00Z");
+        let answer = app.get(&path).await.expect(200).body;
+        let rows = answer["data"].as_array().unwrap().iter();
+        rows.map(|row| format!("{} {}", row["start"], row["consumed"]).replace('"', "")).collect()
+    };
+    let (march, last_day) = ("2026-03-01T05:00:00Z 23", "2026-03-31T04:00:00Z 23");
+    assert_eq!((used("month").await, used("day").await), (vec![march.into()], vec![last_day.into()]));
+    change(&app, "Europe/Berlin", 1).await;
+    app.move_clock("2026-04-01T04:30:00Z").await;
+    assert_eq!(use_pages(&app, "5").await, 201);
+    app.drained().await;
+    // April begins where New York's March has ended, as for limits and the quota.
+    let april = "2026-04-01T04:00:00Z 5";
+    assert_eq!(used("month").await, [april, march]);
+    assert_eq!(used("day").await, [april, last_day]);
+    assert_eq!(used("hour").await, [april, "2026-04-01T03:00:00Z 3", "2026-03-31T12:00:00Z 20"]);
+    app.move_clock("2026-04-01T22:30:00Z").await;
+    assert_eq!(use_pages(&app, "7").await, 201);
+    app.drained().await;
+    assert_eq!(used("day").await, ["2026-04-01T22:00:00Z 7", april, last_day]);
+    app.finish().await;
+}

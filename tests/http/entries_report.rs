@@ -54,7 +54,8 @@ async fn a_file_of_entries_has_every_row_of_all_pages() {
     let answer = app.get(&format!("{ENTRIES}?format=csv")).await.expect(200);
     assert_eq!(answer.header("content-disposition"), "attachment; filename=\"entries.csv\"");
     let table = table(&answer);
-    let titles = "tenant,operation_id,step,meter,period_start,credit,debit,amount,class,flags,happened_at,booked_at,as_of";
+    let titles = "tenant,operation_id,step,meter,period_start,credit,debit,amount,class,flags,happened_at,booked_at,\
+        operation,chain,batch,as_of";
     assert_eq!(table[0].join(","), titles);
     let rows = &table[1..];
     assert_eq!(rows.len(), MANY + 2);
@@ -65,7 +66,7 @@ async fn a_file_of_entries_has_every_row_of_all_pages() {
     assert_eq!(found, expected);
     let tenants: Vec<_> = rows.iter().map(|row| row[0].as_str()).collect();
     assert_eq!((tenants[0], tenants[1], tenants[MANY], tenants[MANY + 1]), ("other", "bulk", "bulk", "acme"));
-    assert!(rows.iter().all(|row| row[12] == rows[0][12] && row[12].ends_with('Z')), "of one instant");
+    assert!(rows.iter().all(|row| row[15] == rows[0][15] && row[15].ends_with('Z')), "of one instant");
     app.finish().await;
 }
 
@@ -75,11 +76,22 @@ async fn entries_of_all_tenants_are_filtered() {
     assert_eq!(listed(&app, "tenant=other").await.len(), 1);
     assert_eq!(listed(&app, "meter=page&limit=1000").await.len(), MANY + 2);
     assert_eq!(listed(&app, "to=2000-01-01T00:00:00Z").await.len(), 0);
+    assert_eq!(listed(&app, "tenant=other&class=usage").await.len(), 1);
+    assert_eq!(listed(&app, "class=grant").await.len(), 0);
+    let id = listed(&app, "tenant=other").await[0]["operation_id"].as_str().unwrap().to_owned();
+    let held = app.get(&format!("{ENTRIES}?reservation={id}")).await;
+    held.is_problem(400, "invalid_request");
+    assert_eq!(held.pointers(), ["/reservation"], "it needs its tenant");
+    assert_eq!(listed(&app, &format!("tenant=other&reservation={id}")).await.len(), 1);
+    assert_eq!(listed(&app, &format!("tenant=acme&reservation={id}")).await.len(), 0);
     let nothing = app.get(&format!("{ENTRIES}?format=csv&from=2999-01-01T00:00:00Z")).await.expect(200);
     assert_eq!(table(&nothing).len(), 1, "a file without rows has its header");
-    for (query, named) in
-        [("format=pdf", "/format"), ("format=csv&limit=1", "/limit"), ("meter=no meter", "/meter")]
-    {
+    for (query, named) in [
+        ("format=pdf", "/format"),
+        ("format=csv&limit=1", "/limit"),
+        ("meter=no meter", "/meter"),
+        ("class=all", "/class"),
+    ] {
         let answer = app.get(&format!("{ENTRIES}?{query}")).await;
         answer.is_problem(400, "invalid_request");
         assert_eq!(answer.pointers(), [named]);

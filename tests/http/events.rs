@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::with_policy;
 use crate::support::app::*;
+use crate::support::process::not_tried;
 
 const EVENTS: &str = "/v1/events";
 const EVENT: &str = "application/cloudevents+json";
@@ -459,8 +460,7 @@ async fn events_of_the_sdk_for_python_are_recorded_once_in_each_mode() {
     };
     let imports = python("import cloudevents.core.bindings.http").output();
     if !imports.is_ok_and(|imported| imported.status.success()) {
-        eprintln!("the CloudEvents SDK for Python is not installed: it was not tried");
-        return;
+        return not_tried("the CloudEvents SDK for Python (`pip install cloudevents==2.2.0`)");
     }
     let app = with_policy().await;
     let mut sender = python(SDK);

@@ -135,6 +135,22 @@ async fn holds_protect_nothing_of_a_voided_grant_and_what_they_consume_beyond_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn holds_protect_nothing_of_an_expired_grant_and_what_they_consume_beyond_the_others_is_overage() {
+    let app = app().await;
+    granted(&app, "first", "10", 1, "2026-03-10T13:00:00Z").await;
+    let held = app.held(pages("58").lasting(86_400)).await;
+    app.move_clock("2026-03-10T13:00:00Z").await;
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(given_back(&app).await, ["lapsed 10 2026-03-10T13:00:00"], "what is held burns nothing");
+    assert_eq!(uses(&app, "1").await, 429);
+    app.consume(&held, "58").await.expect(200);
+    let quota = app.quota().await;
+    assert_eq!((quota.text("/quotas/0/overage"), quota.text("/quotas/0/remaining")), ("8", "0"));
+    assert_eq!(given_back(&app).await.len(), 1);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_voided_before_it_begins_never_does() {
     let app = app().await;
     let body = json!({

@@ -76,7 +76,7 @@ mod rollover_report;
 mod sliding_counter;
 mod sliding_log;
 mod state_table;
-mod statement_files;
+pub mod statement_files;
 pub mod statements;
 mod subjects;
 mod supplier_bills;

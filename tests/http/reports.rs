@@ -58,6 +58,30 @@ async fn a_report_from_before_the_first_use_has_every_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn figures_are_of_whole_hours_and_by_subject_of_what_was_used_in_their_names() {
+    let app = an_app().at("2026-03-10T10:45:00Z").without_jobs().start().await;
+    app.without_limits().await;
+    app.use_pages("nobody", "2").await.expect(201);
+    let both = pages("3").with("subjects", json!({ "user": "ada", "api_key": "k1" }));
+    app.post_keyed(USAGE, "both", both).await.expect(201);
+    app.drained().await;
+    let found = async |query: &str| -> Vec<String> {
+        let usage = app.get(&format!("/v1/reports/usage?{query}")).await.expect(200).body;
+        let top = app.get(&format!("/v1/reports/top?meter=page&{}", query.replace("group_by", "by"))).await;
+        let figures = |body: &Value| -> Vec<String> {
+            let rows = body["data"].as_array().unwrap().iter();
+            rows.map(|row| row["consumed"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(figures(&usage), figures(&top.expect(200).body), "{query}");
+        figures(&usage)
+    };
+    assert_eq!(found("group_by=tenant&from=2026-03-10T10:00:00Z&to=2026-03-10T10:01:00Z").await, ["5"]);
+    assert_eq!(found("group_by=tenant&from=2026-03-10T10:01:00Z&to=2026-03-10T12:00:00Z").await, [""; 0]);
+    assert_eq!(found("group_by=subject").await, ["3", "3"], "nobody's is in no row");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_used_stays_with_the_plan_that_the_tenant_was_on_then() {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.without_limits().await;

@@ -88,11 +88,11 @@ async fn a_draft_is_also_a_table() {
     let header = "tenant,period_start,period_end,as_of,currency,kind,meter,price,effective_from,model,charge_on,\
         quantity,included,charged,unit,package_size,packages,tiers,minimum,id,percent,base,commitment,amount,plan,\
         policy_version,as_of_event,document,number,corrects,issued_at,billed,corrected,reason,happened_at,corrects_operation,billed_in_start,\
-        billed_in_end,unpriced,books";
+        billed_in_end,unpriced,books,credit_notes,other_totals";
     let (version, event) = (&statement["policy_version"], statement["as_of_event"].as_str().unwrap());
     let row = format!(
         "acme,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z,{as_of},EUR,usage,page,,2026-01-01,graduated,consumed,\
-         2000,500,1500,,,,1000 x 0.02; 500 x 0.015,,,,,,27.50,plan,{version},{event},statement,,,,,,,,,,,,"
+         2000,500,1500,,,,1000 x 0.02; 500 x 0.015,,,,,,27.50,plan,{version},{event},statement,,,,,,,,,,,,,,"
     );
     assert_eq!(lines, [header, row.as_str(), ""]);
     app.get(&format!("{DRAFT}?format=pdf")).await.is_problem(400, "invalid_request");

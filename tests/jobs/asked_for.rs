@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tollgate::app::Role;
+use tollgate::ledger::Manner;
 
+use super::statements::{ISSUED, in_march, per_page};
 use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -98,6 +101,34 @@ async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
             "webhooks"
         ]
     );
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_issues_the_statements_of_an_instant_after_a_dry_run_of_it() {
+    let app = in_march(json!([per_page("1")])).await;
+    app.use_pages("a", 7).await.expect(201);
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    app.drained().await;
+    app.app().operations.periods.close(Manner::default(), Duration::from_secs(3600)).await.unwrap();
+    app.app().ledger.plan_jobs(&[("statements", app.clock.now_ms())]).await.unwrap();
+    // The run that is due as an instance starts is asked to be a dry one.
+    app.post("/v1/admin/jobs/statements/runs", json!({ "dry_run": true })).await.expect(202);
+    let other = app.another_instance_with(&[Role::Jobs]).await;
+    let outcome = |options: &[&str]| {
+        let given = ["job", "run", "statements", "--url", app.url(), "--key", app.key(), "--output", "json"];
+        let output = app.command(&[&given[..], options].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+        rows[0]["outcome"].as_str().unwrap().to_owned()
+    };
+    let said = outcome(&["--at", "2026-04-01T01:00:00Z", "--dry-run"]);
+    assert!(said.starts_with("would issue 1 statements and 0 credit notes"), "{said}");
+    assert_eq!(rows(&app.database, ISSUED).await, [""; 0]);
+    let said = outcome(&["--at", "2026-04-01T01:00:00Z"]);
+    assert!(said.starts_with("issued 1 statements and 0 credit notes"), "{said}");
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 7"], "and not April's");
+    other.stop().await;
     app.finish().await;
 }
 

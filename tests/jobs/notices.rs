@@ -151,6 +151,26 @@ async fn a_first_run_after_the_close_tells_what_the_period_had_reached_of_what_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_or_consumed_of_the_period_before_reaches_no_threshold_and_puts_none_off() {
+    let app = with(quota_of("100")).await;
+    app.move_clock("2026-03-31T23:59:00Z").await;
+    let (used, unused) =
+        (app.held(pages("70").lasting(86_400)).await, app.held(pages("30").lasting(86_400)).await);
+    app.move_clock("2026-04-01T02:00:00Z").await;
+    close(&app).await;
+    assert_eq!(run(&app).await, changes(0, 0), "April has used nothing");
+    app.consume(&used, "70").await.expect(200);
+    assert_eq!(run(&app).await, changes(0, 0), "what March pays for is not used in April");
+    app.use_pages("half", "50").await.expect(201);
+    assert_eq!(run(&app).await, changes(1, 0));
+    app.release(&unused).await.expect(200);
+    close(&app).await;
+    assert_eq!(run(&app).await, changes(0, 0), "what returned of March lapses");
+    assert_eq!(notices(&app, "status=raised").await, ["threshold 50 50 of 100"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_forecast_says_when_the_quota_is_used_up_and_is_resolved_when_the_pace_slows() {
     let app = with(quota_of("100")).await;
     app.use_pages("fast", "20").await.expect(201);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tollgate::ledger::{Issued, Manner, VerifyOptions, verify};
 
 use crate::http::events::{event, send};
+use crate::http::statement_files::fields_of_workbook;
 use crate::http::statements::{DRAFT, amounts, draft, price};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
@@ -324,6 +325,14 @@ async fn an_issued_statement_is_read_in_every_format_and_by_its_tenant_only() {
     assert_eq!(statement(&app, 2).await["credit_notes"], notes, "April's statement names it");
     let page = own.get("/v1/tenants/acme/statements/2?format=html").await.expect(200);
     assert!(page.body.as_str().unwrap().contains("credit note 3 to statement 1"), "{page:?}");
+    let table = own.get("/v1/tenants/acme/statements/2?format=csv").await.expect(200);
+    let row = table.body.as_str().unwrap().lines().nth(1).unwrap().to_owned();
+    assert!(row.ends_with(",3 to statement 1: 1.00 EUR,"), "{row}");
+    let fields = fields_of_workbook(&own, "/v1/tenants/acme/statements/2").await;
+    assert!(
+        fields.contains(&["credit_note".to_owned(), "3 to statement 1: 1.00 EUR".to_owned()]),
+        "{fields:?}"
+    );
     let billed_in =
         json!({ "start": "2026-04-01T00:00:00Z", "end": "2026-05-01T00:00:00Z", "time_zone": "UTC" });
     assert_eq!(statement(&app, 3).await["billed_in"], billed_in);
@@ -471,7 +480,7 @@ async fn runs_at_once_issue_each_statement_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_job_is_run_from_the_command_line_as_of_an_instant_and_dry() {
+async fn what_was_due_at_an_instant_is_issued_and_said_by_a_dry_run() {
     let app = in_march(json!([per_page("1")])).await;
     app.use_pages("a", 7).await.expect(201);
     app.move_clock("2026-05-02T12:00:00Z").await;

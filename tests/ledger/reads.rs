@@ -39,7 +39,7 @@ fn query(tenant: Option<TenantId>) -> UsageQuery {
         from_ms: PERIOD_START_MS,
         to_ms: PERIOD_END_MS,
         granularity: None,
-        zone: "Asia/Kolkata".into(),
+        zones: vec![(0, "Asia/Kolkata".into())],
         group_by: Vec::new(),
         after: None,
         limit: 100,
@@ -67,7 +67,11 @@ async fn usage_is_summed_by_hour_day_and_month_of_a_zone() {
     assert_eq!(figures(Some(Granularity::Day)).await, days);
     let month = [(Some(PERIOD_START_MS - 11 * HOUR / 2), "21".into(), 6)];
     assert_eq!(figures(Some(Granularity::Month)).await, month);
-    let mars = UsageQuery { zone: "Mars/Olympus".into(), granularity: Some(Granularity::Day), ..query(None) };
+    let mars = UsageQuery {
+        zones: vec![(0, "Mars/Olympus".into())],
+        granularity: Some(Granularity::Day),
+        ..query(None)
+    };
     let unknown = ledger.usage(&mars).await;
     assert!(matches!(unknown, Err(LedgerError::Refused(_))), "{unknown:?}");
 }

@@ -182,12 +182,17 @@ impl TestApp {
 
     /// Waits until the gate has every parked call and the ledger has booked everything that the outboxes hold.
     pub async fn drained(&self) {
+        self.drained_within(Duration::from_secs(20)).await;
+    }
+
+    /// As [`Self::drained`], after a load that has left so much that it may take this long to be booked.
+    pub async fn drained_within(&self, time: Duration) {
         let app = self.app();
         wait_for("parked calls reach the gate", Duration::from_secs(60), async || {
             (app.ledger.count_parked().await.ok()?.waiting == 0).then_some(())
         })
         .await;
-        wait_for("the outboxes are booked", Duration::from_secs(20), async || {
+        wait_for("the outboxes are booked", time, async || {
             for cursor in app.ledger.cursors().await.ok()? {
                 let facts = app.gate.partition_facts(cursor.partition).await.ok()?;
                 if !cursor.settles(facts.last_id.unwrap_or_default()) {

@@ -1,6 +1,6 @@
 //! Services in processes of their own, which may be killed.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +20,12 @@ pub fn path_from_environment(name: &str) -> Option<PathBuf> {
 #[allow(clippy::disallowed_methods, reason = "how a long run is told its length and its seed")]
 pub fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// Says that a test tries nothing because something is not installed, also where the output of passed tests is kept
+/// back.
+pub fn not_tried(what: &str) {
+    writeln!(std::io::stderr(), "NOT TRIED, because it is not installed here: {what}").unwrap();
 }
 
 /// The `tollgate` command as on a machine of its own: with no variable of the shell that runs the tests but those that

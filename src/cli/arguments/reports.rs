@@ -15,7 +15,7 @@ pub enum ReportCommand {
     /// Corrections that finance has posted, newest first.
     Adjustments(AdjustmentsReport),
     /// Entries of the books, of each tenant the newest first.
-    Entries(PlainReport),
+    Entries(EntriesReport),
     /// What statements and credit notes say is owed, by currency (--group-by period,tenant,plan,meter).
     Revenue(RevenueReport),
     /// What stood in the accounts at an instant (--at), of units and of money.
@@ -39,6 +39,20 @@ pub struct Span {
     /// To this instant (RFC 3339), exclusive.
     #[arg(long, value_parser = instant)]
     pub to: Option<Timestamp>,
+}
+
+/// Options of `report entries`.
+#[derive(Debug, Args)]
+pub struct EntriesReport {
+    /// Whose, of what and when.
+    #[command(flatten)]
+    pub of: PlainReport,
+    /// Only of this reservation; needs --tenant.
+    #[arg(long, requires = "tenant")]
+    pub reservation: Option<String>,
+    /// `usage`, `grant`, `period` or `correction`.
+    #[arg(long)]
+    pub class: Option<String>,
 }
 
 /// Options of the reports on entries, rollover and leaked holds.
@@ -115,6 +129,9 @@ pub struct TopReport {
 /// Options of `report reconciliation`.
 #[derive(Debug, Args)]
 pub struct ReconciliationReport {
+    /// When they were judged.
+    #[command(flatten)]
+    pub span: Span,
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
@@ -129,15 +146,18 @@ pub struct ReconciliationReport {
 /// Options of `report adjustments`.
 #[derive(Debug, Args)]
 pub struct AdjustmentsReport {
-    /// Posted from this instant (RFC 3339), inclusive.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// Posted before this instant (RFC 3339).
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
+    /// When they were posted.
+    #[command(flatten)]
+    pub span: Span,
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
+    /// Only of this meter.
+    #[arg(long)]
+    pub meter: Option<MeterId>,
+    /// `usage`, `allowance` or `money`.
+    #[arg(long)]
+    pub effect: Option<String>,
     /// `pending`, `approved`, `booked` or `declined`.
     #[arg(long)]
     pub status: Option<String>,
@@ -152,12 +172,9 @@ pub struct UsageReport {
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<TenantId>,
-    /// From this instant (RFC 3339), inclusive; absent: the start of the month.
-    #[arg(long, value_parser = instant)]
-    pub from: Option<Timestamp>,
-    /// To this instant (RFC 3339), exclusive; absent: now.
-    #[arg(long, value_parser = instant)]
-    pub to: Option<Timestamp>,
+    /// Which time; absent: from the start of the month until now.
+    #[command(flatten)]
+    pub span: Span,
     /// A row for each hour, day or month; absent: one for the whole time.
     #[arg(long, value_enum)]
     pub granularity: Option<GranularityName>,

@@ -57,6 +57,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         }
         "status" => ReservationState::schema(),
         "effect" => text().enum_values(Some(["usage", "allowance", "money"])).into(),
+        "class" => text().enum_values(Some(["usage", "grant", "period", "correction"])).into(),
         "reservation" | "delivery" => uuid(),
         "number" => {
             let number = ObjectBuilder::new().schema_type(Type::Integer);

@@ -295,6 +295,13 @@ pub(in crate::http) struct EntryRow {
     pub(in crate::http) happened_at: String,
     /// When it was booked.
     pub(in crate::http) booked_at: String,
+    /// The operation that it was done for, if one was named. Whom it was done for is in the reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) operation: Option<String>,
+    /// The hash chain that it is in, as `books` of statements names it.
+    pub(in crate::http) chain: i16,
+    /// Its batch in the chain.
+    pub(in crate::http) batch: u64,
 }
 
 impl From<UsageFigures> for UsageRow {
@@ -420,6 +427,9 @@ impl From<StoredEntry> for EntryRow {
             flags: flag_words(entry.flags),
             happened_at: rfc3339(entry.happened_at_ms),
             booked_at: rfc3339(stored.booked_at_ms),
+            operation: Some(entry.operation.clone()).filter(|operation| !operation.is_empty()),
+            chain: stored.batch.0,
+            batch: stored.batch.1,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::http::cell::Cell;
 use crate::http::shapes::{StatementAnswer, StatementLineAnswer, TierAnswer};
 
-pub(super) const COLUMNS: [&str; 40] = [
+pub(super) const COLUMNS: [&str; 42] = [
     "tenant",
     "period_start",
     "period_end",
@@ -44,6 +44,8 @@ pub(super) const COLUMNS: [&str; 40] = [
     "billed_in_end",
     "unpriced",
     "books",
+    "credit_notes",
+    "other_totals",
 ];
 
 /// The rows, in the order of the lines.
@@ -54,6 +56,7 @@ pub(super) fn rows(draft: &StatementAnswer) -> Vec<Vec<Cell>> {
 fn row(draft: &StatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
     let tiers: Vec<_> =
         line.tiers.iter().map(|TierAnswer { quantity, unit, .. }| format!("{quantity} x {unit}")).collect();
+    let listed = |texts: &[String]| Cell::text(Some(texts.join("; ")).filter(|texts| !texts.is_empty()));
     vec![
         Cell::text(Some(&draft.tenant)),
         Cell::text(Some(&draft.period.start)),
@@ -72,7 +75,7 @@ fn row(draft: &StatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
         Cell::number(line.unit.as_ref()),
         Cell::number(line.package_size.as_ref()),
         Cell::number(line.packages.as_ref()),
-        Cell::text(Some(tiers.join("; ")).filter(|tiers| !tiers.is_empty())),
+        listed(&tiers),
         Cell::number(line.minimum.as_ref()),
         Cell::text(line.id.as_ref()),
         Cell::number(line.percent.as_ref()),
@@ -93,12 +96,29 @@ fn row(draft: &StatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
         Cell::text(line.corrects_operation.as_ref()),
         Cell::text(draft.billed_in.as_ref().map(|period| &period.start)),
         Cell::text(draft.billed_in.as_ref().map(|period| &period.end)),
-        Cell::text(Some(draft.unpriced.join("; ")).filter(|unpriced| !unpriced.is_empty())),
-        Cell::text(Some(books(draft).join("; ")).filter(|books| !books.is_empty())),
+        listed(&draft.unpriced),
+        listed(&books(draft)),
+        listed(&credit_notes(draft)),
+        listed(&other_totals(draft)),
     ]
 }
 
 /// The last batches of the books, in words.
 pub(super) fn books(draft: &StatementAnswer) -> Vec<String> {
     draft.books.iter().map(ToString::to_string).collect()
+}
+
+/// The credit notes that were issued with it, in words.
+pub(super) fn credit_notes(draft: &StatementAnswer) -> Vec<String> {
+    let currency = draft.currency.map(|currency| format!(" {currency}")).unwrap_or_default();
+    let notes = draft.credit_notes.iter().map(|note| {
+        let corrects = note.corrects.map(|number| format!(" to statement {number}")).unwrap_or_default();
+        format!("{}{corrects}: {}{currency}", note.number, note.total)
+    });
+    notes.collect()
+}
+
+/// What it comes to in other currencies, in words.
+pub(super) fn other_totals(draft: &StatementAnswer) -> Vec<String> {
+    draft.other_totals.iter().map(|other| format!("{} {}", other.total, other.currency)).collect()
 }

@@ -8,8 +8,13 @@ use crate::http::xlsx::Sheet;
 /// The sheets of a statement's workbook.
 pub(super) fn sheets(draft: &StatementAnswer) -> [Sheet; 2] {
     // A row for each: a cell has room for 32,767 characters.
-    let unpriced = draft.unpriced.iter().map(|meter| ("unpriced", Cell::text(Some(meter))));
-    let books = lines::books(draft).into_iter().map(|head| ("books", Cell::text(Some(head))));
+    let each = |name: &'static str, texts: Vec<String>| {
+        texts.into_iter().map(move |text| (name, Cell::text(Some(text))))
+    };
+    let several = each("credit_note", lines::credit_notes(draft))
+        .chain(each("other_total", lines::other_totals(draft)))
+        .chain(each("books", lines::books(draft)))
+        .chain(each("unpriced", draft.unpriced.clone()));
     let fields = [
         ("tenant", Cell::text(Some(&draft.tenant))),
         ("status", Cell::text(Some(draft.status))),
@@ -36,8 +41,7 @@ pub(super) fn sheets(draft: &StatementAnswer) -> [Sheet; 2] {
             header: vec!["field", "value"],
             rows: fields
                 .into_iter()
-                .chain(books)
-                .chain(unpriced)
+                .chain(several)
                 .map(|(name, value)| vec![Cell::text(Some(name)), value])
                 .collect(),
         },

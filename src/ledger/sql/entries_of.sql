@@ -7,6 +7,7 @@ WHERE tenant = $1
     AND ($3::timestamptz IS NULL OR happened_at >= $3)
     AND ($4::timestamptz IS NULL OR happened_at < $4)
     AND ($5::uuid IS NULL OR operation_id = $5)
+    AND ($13::text IS NULL OR class::text = $13)
     AND ($6::timestamptz IS NULL
         OR (happened_at, operation_id, step, line, leg) < ($6, $7::uuid, $8::integer, $9::smallint, $10::smallint))
     AND ($12::bigint[] IS NULL OR batch <= ($12)[chain + 1])

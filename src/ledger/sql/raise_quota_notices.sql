@@ -2,7 +2,8 @@
 -- that wants it. A threshold holds at or above it. The forecast holds once a tenth of the period is over and what was
 -- used until now would be more than all at its end. Grants that go on count before a close brings them. With its period
 -- a notice ends. What is found reached only then is over as it is raised; what the close has settled counts as it was
--- before, and a closed period is not looked at again.
+-- before, and a closed period is not looked at again. Of holds that were carried over counts what the period before
+-- does not pay for, and what has returned of them.
 WITH page AS (
     SELECT tenant, meter, period_start, period_end, notices_percent, period_end <= $1 AS is_over FROM quota_periods
     WHERE NOT notices_ended AND period_start <= $1
@@ -10,9 +11,10 @@ WITH page AS (
     ORDER BY tenant, meter, period_start
     LIMIT $5
 ), figures AS (
-    SELECT p.*, b.consumed - b.adjusted AS consumed,
+    SELECT p.*, b.consumed - b.adjusted - least(b.consumed_of_carried, b.carried_in) AS consumed,
         b.available + b.reserved + b.consumed - b.adjusted + coalesce(a.amount, 0)
-            + coalesce(c.lapsed, 0) + b.rolled_out + b.carried_out - b.overage AS allowance,
+            + coalesce(c.lapsed, 0) + b.rolled_out + b.carried_out - b.overage
+            - least(greatest(b.reserved_beside_gate, 0) + b.consumed_of_carried, b.carried_in) AS allowance,
         extract(epoch FROM $1 - p.period_start) AS passed_s, extract(epoch FROM p.period_end - p.period_start) AS whole_s
     FROM page p
     JOIN balances b USING (tenant, meter, period_start)

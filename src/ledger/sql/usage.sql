@@ -1,7 +1,14 @@
 -- Groups first, pages after: a page starts after (start, place), newest first. A group that is not asked for ($12 to
 -- $15) is an empty text. $16 chooses rows with a subject or rows without one. A plan is the one that the tenant was
--- on as the hour ended; before it was made, its first one.
-WITH plans AS MATERIALIZED (
+-- on as the hour ended; before it was made, its first one. Each zone ($7) holds from its instant ($17) on, the first
+-- one from the beginning; no day or month goes on into the next one's time.
+WITH zones AS MATERIALIZED (
+    SELECT zone, coalesce(lead(since) OVER in_order, 'infinity') AS until_at,
+        CASE WHEN lag(since) OVER in_order IS NULL THEN '-infinity' ELSE since END AS from_at
+    FROM unnest($7::text[], $17::timestamptz[]) AS dated (zone, since)
+    WINDOW in_order AS (ORDER BY since)
+),
+plans AS MATERIALIZED (
     SELECT tenant, plan, coalesce(lead(since) OVER versions, 'infinity') AS until_at,
         CASE WHEN lag(version) OVER versions IS NULL THEN '-infinity' ELSE since END AS from_at
     FROM (
@@ -16,7 +23,10 @@ SELECT p.*
 FROM (
     SELECT g.*, concat_ws(chr(1), tenant, plan, meter, operation, kind, subject) COLLATE "C" AS place
     FROM (
-        SELECT CASE WHEN $11::text = 'hour' THEN u.hour_at ELSE date_trunc($11, u.hour_at, $7::text) END AS start_at,
+        SELECT CASE
+                WHEN $11::text = 'hour' THEN u.hour_at
+                WHEN $11 IS NOT NULL THEN greatest(z.from_at, date_trunc($11, u.hour_at, z.zone))
+            END AS start_at,
             CASE WHEN $12::boolean THEN u.tenant ELSE '' END AS tenant,
             CASE WHEN $13 THEN coalesce(t.plan, '') ELSE '' END AS plan,
             u.meter,
@@ -29,6 +39,7 @@ FROM (
             sum(u.late)::numeric(28, 9) AS late,
             sum(u.corrections)::numeric(28, 9) AS corrections
         FROM usage_hourly u
+        JOIN zones z ON u.hour_at >= z.from_at AND u.hour_at < z.until_at
         LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject
         LEFT JOIN plans t ON t.tenant = u.tenant
             AND t.from_at < u.hour_at + interval '1 hour' AND t.until_at >= u.hour_at + interval '1 hour'

@@ -53,11 +53,11 @@ impl Reads {
     }
 
     async fn entries_asked(&self, request: EntriesRequest) -> Answer<(Option<TenantId>, EntryFilter)> {
-        let EntriesRequest { tenant, meter, from_ms, to_ms, reservation, page: _ } = request;
+        let EntriesRequest { tenant, filter, page: _ } = request;
         if let Some(tenant) = &tenant {
             self.known(tenant).await?;
         }
-        Ok((tenant, EntryFilter { meter, from_ms, to_ms, reservation, booked_by: None }))
+        Ok((tenant, filter))
     }
 }
 

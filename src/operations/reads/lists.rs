@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Reads;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{LimitId, TenantId};
-use crate::domain::period::{AnchorDay, Calendar, WindowKind, Zone};
+use crate::domain::period::{AnchorDay, Calendar, Calendars, DatedCalendar, WindowKind, Zone};
 use crate::domain::reservation::{CounterRef, Record};
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
@@ -19,11 +19,11 @@ use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, ReservationsRequest, TopRequest, UsageRequest};
 
 impl Reads {
-    /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
+    /// Usage of one tenant, in the zones that it had, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
         let asked_ms = (request.from_ms, request.to_ms);
-        let (zone, (from_ms, to_ms)) = self
-            .zone_and_span(request.tenant.as_ref(), (request.zone.clone(), request.span), asked_ms)
+        let (zones, (from_ms, to_ms)) = self
+            .zones_and_span(request.tenant.as_ref(), (request.zone.clone(), request.span), asked_ms)
             .await?;
         let limit = request.page.rows_max();
         let query = UsageQuery {
@@ -33,7 +33,7 @@ impl Reads {
             from_ms,
             to_ms,
             granularity: request.granularity,
-            zone,
+            zones,
             group_by: request.group_by,
             after: request.page.after.as_deref().map(usage_place).transpose()?,
             limit: limit + 1,
@@ -47,7 +47,7 @@ impl Reads {
     pub async fn top_consumers(&self, request: TopRequest) -> Answer<Rows<Ranked>> {
         let asked_ms = (request.from_ms, request.to_ms);
         let (_, (from_ms, to_ms)) =
-            self.zone_and_span(request.tenant.as_ref(), (None, None), asked_ms).await?;
+            self.zones_and_span(request.tenant.as_ref(), (None, None), asked_ms).await?;
         let limit = request.page.rows_max();
         let after = request.page.after.as_deref().map(top_place).transpose()?;
         let query = TopQuery {
@@ -64,35 +64,36 @@ impl Reads {
             .read_at(as_of_ms))
     }
 
-    /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to. Where no `from` is
-    /// asked for, it is the start of the current window.
-    async fn zone_and_span(
+    /// The zones of a tenant, each from an instant on, or the one asked for over all of them; the time asked for, from
+    /// and to. Where no `from` is asked for, it is the start of the current window.
+    async fn zones_and_span(
         &self,
         tenant: Option<&TenantId>,
         (zone, window): (Option<Zone>, Option<WindowKind>),
         (from_ms, to_ms): (Option<i64>, Option<i64>),
-    ) -> Answer<(String, (i64, i64))> {
+    ) -> Answer<(Vec<(i64, String)>, (i64, i64))> {
         let now_ms = self.core.clock.now_ms();
-        let (zone, start_ms) = match tenant {
+        let (calendars, start_ms): (Calendars, i64) = match tenant {
             Some(tenant) => {
                 let entry = self.known(tenant).await?;
                 let window = entry.calendars.window(window.unwrap_or(WindowKind::Period), now_ms);
-                (entry.calendars.at(now_ms).zone.name().to_owned(), window.start_ms)
+                (entry.calendars.clone(), window.start_ms)
             }
             None => {
-                let zone = zone.unwrap_or_default();
-                let name = zone.name().to_owned();
-                let calendar = Calendar::new(zone, AnchorDay::default());
-                (name, calendar.window(window.unwrap_or(WindowKind::Month), now_ms).start_ms)
+                let calendar = Calendar::new(zone.unwrap_or_default(), AnchorDay::default());
+                let window = calendar.window(window.unwrap_or(WindowKind::Month), now_ms);
+                (calendar.into(), window.start_ms)
             }
         };
+        let zone_of = |dated: DatedCalendar| (dated.from_ms, dated.calendar.zone.name().to_owned());
+        let zones = calendars.dated().into_iter().map(zone_of).collect();
         let span_ms = (from_ms.unwrap_or(start_ms), to_ms.unwrap_or(now_ms.saturating_add(1)));
         if span_ms.0 >= span_ms.1 {
             return Err(OperationError::Malformed(
                 "`from` must be before `to`; where absent, they are the start of the period and now".into(),
             ));
         }
-        Ok((zone, span_ms))
+        Ok((zones, span_ms))
     }
 
     /// A tenant's reservations, from the ledger.

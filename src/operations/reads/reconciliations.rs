@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::Reads;
-use crate::ledger::{ReconciliationCursor, ReconciliationFilter};
+use crate::ledger::ReconciliationCursor;
 use crate::operations::answers::{Reconciliation, Rows};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::ReconciliationsRequest;
@@ -14,11 +14,10 @@ impl Reads {
         &self,
         request: ReconciliationsRequest,
     ) -> Answer<Rows<Reconciliation>> {
-        let filter = ReconciliationFilter { tenant: request.tenant, state: request.state };
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let as_of_ms = self.books.now_ms().await?;
-        let rows = self.books.reconciliations(&filter, after, limit + 1).await?;
+        let rows = self.books.reconciliations(&request.filter, after, limit + 1).await?;
         let page = Rows::page(rows, limit, |row| format!("{}:{}", row.judged_at_us, row.checkpoint));
         Ok(page.read_at(as_of_ms))
     }

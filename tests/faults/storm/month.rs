@@ -118,7 +118,7 @@ async fn compared_every_second_through_a_turn_of_the_month_no_tenant_differs_wha
     stop.store(true, Ordering::SeqCst);
     let (done, calls) = (office.await.unwrap(), traffic.calls());
     traffic.end().await;
-    app.drained().await;
+    app.drained_within(Duration::from_secs(300)).await;
     let closed = format!(
         "SELECT count(*) = {count} AS all FROM period_closures WHERE meter = 'page' AND tenant LIKE 'tenant-%'"
     );

@@ -375,7 +375,7 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
         from_ms: HOUR_MS - 5 * 3_600_000,
         to_ms: HOUR_MS,
         granularity: Some(Granularity::Hour),
-        zone: "UTC".into(),
+        zones: vec![(0, "UTC".into())],
         group_by: Vec::new(),
         after: None,
         limit: 100,
