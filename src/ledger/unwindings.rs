@@ -18,7 +18,6 @@ use super::{
     BEGIN_BOOKING, Ledger, LedgerError, capacities, continued_grants, cursors, cuts, grants as stored_grants,
     instant, journal, number,
 };
-use crate::domain::amount::Amount;
 use crate::domain::entry::Posting;
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, TenantId};
