@@ -18,7 +18,6 @@ use super::{
     BEGIN_BOOKING, Ledger, LedgerError, capacities, continued_grants, cursors, cuts, grants as stored_grants,
     instant, journal, number,
 };
-use crate::domain::amount::Amount;
 use crate::domain::entry::Posting;
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, TenantId};
@@ -153,7 +152,7 @@ async fn settle_first(
 ) -> Result<bool, LedgerError> {
     let (tenant, meter, start_ms) = of;
     let start = instant::from_ms(*start_ms)?;
-    // A correction out of the quarantine is noted at the cursor's place: none comes while its notes are settled.
+    // What is booked out of the quarantine meanwhile would be noted at the same place.
     cursors::lock(connection, &[partition]).await?;
     capacities::lock_tenant(connection, tenant).await?;
     let of_quota = unwindings::table
@@ -230,8 +229,9 @@ async fn lapse_again(
     let after = OutboxId { sequence: place.sequence.saturating_add(1), ..place };
     let unburnt = cuts::unburnt(connection, &stored, &standing, Unwound::Before(after)).await?;
     let unburnt = unburnt.filter(|_| window.start_ms == start_ms).ok_or_else(damaged)?;
-    // Less may be unburnt only where an earlier version took use back without a note: what has lapsed stays so.
-    if unburnt <= booked {
+    // Never less, but by what an earlier version took back without a note: what is booked stays then.
+    let more = unburnt.saturating_sub(booked);
+    if more.is_zero() {
         return Ok(());
     }
     let more = unburnt.saturating_sub(booked);
