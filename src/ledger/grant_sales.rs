@@ -1,22 +1,23 @@
 //! Sales of grants that have a price: it is deferred when a grant is sold, and earned as the grant burns. What is not
 //! earned when the grant ends is forfeited, or given back where it was voided.
 //!
-//! What has burnt of a grant in a period is known when the grant ends, or when the period is closed, and never changes
-//! after that. So each of these books it, once, in its own transaction. Of a grant that goes on, each close books what
-//! has burnt since the one before.
+//! What has burnt of a grant in a period is known when the grant ends, or when the period is closed. So each of these
+//! books it, once, in its own transaction; what is taken back later of the use before an end is earned no more. Of a
+//! grant that goes on, each close books what has burnt since the one before.
 
-use std::collections::{HashMap, HashSet};
+mod standing;
+
+use std::collections::HashSet;
 use std::fmt::Display;
 
 use diesel::prelude::*;
-use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz, Uuid};
+use diesel::sql_types::{Array, BigInt, Numeric, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::columns::Milliseconds;
 use super::grants::StoredGrant;
 use super::prepared::sql_query;
-use super::quotas::PeriodKey;
 use super::schema::{grant_burns, grant_sales, tenants};
 use super::{LedgerError, instant, journal};
 use crate::domain::amount::Amount;
@@ -29,7 +30,8 @@ use crate::domain::movements::Movement;
 use crate::domain::movements::money::{forfeit, recognise, refund, sell as sold, unearn};
 use crate::domain::period::{OPENED_AHEAD_MS, Window};
 use crate::domain::rating::Deferral;
-use crate::domain::rollover::{Fate, Part};
+
+pub(super) use self::standing::standing_in;
 
 /// The step of a grant's operation that books its sale: behind all that move its units.
 const SALE_STEP: u32 = 100;
@@ -429,74 +431,4 @@ impl Of<'_> {
 
 fn too_large(what: impl Display) -> LedgerError {
     LedgerError::Refused(format!("an amount of money: {what}"))
-}
-
-#[derive(QueryableByName)]
-struct Standing {
-    #[diesel(sql_type = Text)]
-    tenant: TenantId,
-    #[diesel(sql_type = Text)]
-    meter: MeterId,
-    #[diesel(sql_type = Timestamptz)]
-    period_start: Milliseconds,
-    #[diesel(sql_type = Uuid)]
-    id: uuid::Uuid,
-    #[diesel(sql_type = Numeric)]
-    amount: Decimal,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    voided_at: Option<Milliseconds>,
-}
-
-/// A sold grant of which something is deferred.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SoldGrant {
-    pub(super) id: GrantId,
-    pub(super) amount: Decimal,
-    /// When it was voided (unix ms), where it was to go on.
-    pub(super) voided_at_ms: Option<i64>,
-}
-
-impl SoldGrant {
-    /// It once a period is closed in whose books it is. What open holds take of one that ends with its period counts as
-    /// burnt: it was promised before the grant ended. Of one that goes on it may return. The price of one that was
-    /// voided before the close is given back as of then.
-    pub(super) fn burnt_at_close(
-        &self,
-        tenant: &TenantId,
-        period: Window,
-        part: &Part,
-        closed_ms: i64,
-    ) -> BurntGrant {
-        let voided_ms = self.voided_at_ms.filter(|at_ms| *at_ms < closed_ms);
-        let (unburnt, left, at_ms) = match (part.fate, voided_ms) {
-            (Fate::GrantGoesOn(_), _) => (part.left(), PriceLeft::Deferred, closed_ms),
-            (_, Some(voided_ms)) => (part.unused, PriceLeft::GivenBack, voided_ms),
-            (_, None) => (part.unused, PriceLeft::Forfeited, closed_ms),
-        };
-        let burnt = Amount::from_decimal(self.amount - unburnt).unwrap_or(Amount::ZERO);
-        BurntGrant { tenant: tenant.clone(), id: self.id, period: Some(period), burnt, at_ms, left }
-    }
-}
-
-/// The sold grants in the books of these periods of which something is deferred.
-pub(super) async fn standing_in(
-    connection: &mut AsyncPgConnection,
-    periods: &[PeriodKey],
-) -> Result<HashMap<PeriodKey, Vec<SoldGrant>>, LedgerError> {
-    let rows: Vec<Standing> = sql_query(include_str!("sql/sold_grants_of_periods.sql"))
-        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| tenant).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| meter).collect::<Vec<_>>())
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(periods.iter().map(|(.., start_ms)| *start_ms))?)
-        .load(connection)
-        .await?;
-    let mut found: HashMap<PeriodKey, Vec<_>> = HashMap::new();
-    for row in rows {
-        let of_period = found.entry((row.tenant, row.meter, row.period_start.0)).or_default();
-        of_period.push(SoldGrant {
-            id: GrantId::from_uuid(row.id),
-            amount: row.amount,
-            voided_at_ms: row.voided_at.map(|at| at.0),
-        });
-    }
-    Ok(found)
 }

@@ -234,7 +234,6 @@ async fn lapse_again(
     if more.is_zero() {
         return Ok(());
     }
-    let more = unburnt.saturating_sub(booked);
     let end = cuts::EndOf::of(&stored);
     let step = UNWOUND_STEP.saturating_add(number.saturating_mul(2));
     let movements = end.movements(window, more);

@@ -4,10 +4,6 @@ SELECT g.id, c.is_settled
 FROM cuts c
 JOIN grants g ON g.tenant = c.tenant AND g.id = c.grant_id
 WHERE c.tenant = $1 AND c.meter = $2 AND c.period_start = $3 AND c.is_end AND (c.epoch, c.sequence) <= ($4, $5)
-    AND c.consumed - c.consumed_of_carried > (
-        SELECT min(u.consumed) FROM unwindings u
-        WHERE u.tenant = $1 AND u.meter = $2 AND u.period_start = $3 AND u.epoch = $4 AND u.sequence = $5
-    )
     AND (g.settled_amount IS NOT NULL OR NOT c.is_settled)
     AND c.consumed - c.consumed_of_carried > (
         SELECT min(u.consumed) FROM unwindings u
