@@ -289,18 +289,15 @@ impl Outcome {
     }
 }
 
-/// A grant that had ended, of which less had burnt than was booked.
+/// A grant that had ended in this period, of which less had burnt than was booked.
 pub(super) struct UnburntGrant<'a> {
     pub(super) tenant: &'a TenantId,
     pub(super) id: GrantId,
-    /// The period in whose books it ended.
     pub(super) period: Window,
     /// By how much less.
     pub(super) amount: Amount,
-    /// As of when (unix ms).
     pub(super) at_ms: i64,
     pub(super) left: PriceLeft,
-    /// The step of its operation that books it.
     pub(super) step: u32,
 }
 

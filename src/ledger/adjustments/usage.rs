@@ -106,8 +106,8 @@ pub(in crate::ledger) async fn decline_discarded(
     Ok(())
 }
 
-/// The capacity of a quota has changed in the period that starts at `start_ms`: the gate is to take back use of it, which
-/// may leave more unburnt of grants that have ended, or is not any more.
+/// The capacity of a quota has changed in the period that starts at `start_ms`: the gate is to take back use of it,
+/// which may leave more unburnt of grants that have ended, or is not any more.
 pub(super) async fn bound_capacity(
     connection: &mut AsyncPgConnection,
     (tenant, meter): (&TenantId, &MeterId),

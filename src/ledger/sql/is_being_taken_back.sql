@@ -1,5 +1,5 @@
--- Whether use of a quota's period is about to be taken back, or has been, and what it leaves of grants that had ended is
--- not booked.
+-- Whether use of a quota's period is about to be taken back, or has been, and what it leaves of grants that had ended
+-- is not booked.
 SELECT EXISTS (
     SELECT FROM adjustments
     WHERE tenant = $1 AND meter = $2 AND gate_period = $3 AND state = 'approved' AND amount < 0
