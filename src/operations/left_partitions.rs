@@ -21,7 +21,7 @@ impl LeftPartitions {
         self.left.contains_key(&partition)
     }
 
-    /// What is known of a partition that is not left, for work there beside that in others: to be
+    /// What concerns a partition that is not left, for work there beside that in others: to be
     /// [merged](Self::merge) after it.
     pub(super) fn of(&self, partition: Partition) -> Self {
         Self { left: BTreeMap::new(), slow: self.slow.get(&partition).copied().into_iter().collect() }

@@ -285,7 +285,12 @@ impl Periods {
     /// ends in which counts what rolls over.
     async fn next_period(&self, ended: &EndedPeriod) -> Answer<(Option<QuotaPeriod>, Option<i64>)> {
         let Some(entry) = self.core.policy.find_tenant(&ended.tenant).await? else { return Ok((None, None)) };
-        let end_of_next = |end_ms, _| entry.calendars.window(WindowKind::Period, end_ms).end_ms;
+        // By the calendar in force as the next period begins: whether a later one is known depends on when this runs.
+        let calendar = entry.calendars.at(ended.period.end_ms);
+        let end_of_next = |end_ms, passed| match passed {
+            0 => entry.calendars.window(WindowKind::Period, end_ms).end_ms,
+            _ => calendar.window(WindowKind::Period, end_ms).end_ms,
+        };
         let ends_ms = (0..ended.rollover_periods).fold(ended.period.end_ms, end_of_next);
         let is_archived = entry.definition.archived;
         let next = quota_period(&entry, &ended.meter, ended.period.end_ms).filter(|_| !is_archived);
