@@ -366,7 +366,8 @@ pub(super) async fn unburn(
     let Unearned { currency, amount, movements } = earned.unearned(of)?;
     let (forfeited, refunded) = match of.left {
         PriceLeft::GivenBack => (Decimal::ZERO, amount),
-        PriceLeft::Deferred | PriceLeft::Forfeited => (amount, Decimal::ZERO),
+        PriceLeft::Forfeited => (amount, Decimal::ZERO),
+        PriceLeft::Deferred => (Decimal::ZERO, Decimal::ZERO),
     };
     let burn = grant_burns::table.find((of.tenant, of.id.uuid(), instant::from_ms(of.period.start_ms)?));
     diesel::update(burn)

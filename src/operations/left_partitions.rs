@@ -102,4 +102,22 @@ mod tests {
         assert!(said.is_server_away(), "{said}");
         assert!(said.to_string().ends_with("3 lags (left to the next run: partition p03, p05)"), "{said}");
     }
+
+    #[test]
+    fn what_is_left_by_work_side_by_side_is_left_by_the_run_with_its_first_reason() {
+        let [one, other] = [1, 2].map(|number| Partition::new(number).unwrap());
+        let away = |why: &str| OperationError::GateUnavailable(why.to_owned());
+        let mut left = LeftPartitions::default();
+        left.slow.insert(one);
+        assert_eq!((left.of(one).slow.len(), left.of(other).slow.len()), (1, 0), "each knows its own");
+        let mut apart = [left.of(one), left.of(other)];
+        apart[0].leave(one, away("first"));
+        apart[1].slow.insert(other);
+        apart.into_iter().for_each(|apart| left.merge(apart));
+        assert_eq!((left.has(one), left.has(other), left.slow.len()), (true, false, 2));
+        let mut again = LeftPartitions::default();
+        again.leave(one, away("second"));
+        left.merge(again);
+        assert!(left.end_run(()).unwrap_err().to_string().contains("first"));
+    }
 }
