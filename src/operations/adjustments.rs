@@ -9,11 +9,12 @@ use rust_decimal::Decimal;
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::grant::{GrantId, GrantKind, GrantRollover, GrantTerms, Priority, Recurrence};
-use crate::domain::ids::{IdempotencyKey, MeterId};
+use crate::domain::ids::{IdempotencyKey, MeterId, Partition};
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, BookedAs, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant, Verdict,
+    AdjustmentGrant, BookedAs, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant, Unbookable,
+    Verdict,
 };
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::calls::Calls;
@@ -72,7 +73,11 @@ impl Adjustments {
         let needs_approval = terms.amount.size() > self.approval_above;
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
-        let posted = self.core.ledger.post_adjustment(new, actor).await?;
+        let mut posted = self.core.ledger.post_adjustment(new.clone(), actor).await?;
+        if matches!(posted, Posted::Refused(Unbookable::NotUsedThen(_))) {
+            self.catch_up(entry.partition).await?;
+            posted = self.core.ledger.post_adjustment(new, actor).await?;
+        }
         self.core.unadjusted.forget(&terms.tenant).await;
         match posted {
             Posted::Now(stored) => self.carried_out(stored, actor).await,
@@ -154,7 +159,11 @@ impl Adjustments {
         let booked_as = self.booked_as(&entry, id, &found.terms)?;
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
-        let decided = self.core.ledger.decide_adjustment(id, verdict).await?;
+        let mut decided = self.core.ledger.decide_adjustment(id, verdict.clone()).await?;
+        if matches!(decided, Some(Decided::Refused(Unbookable::NotUsedThen(_)))) {
+            self.catch_up(entry.partition).await?;
+            decided = self.core.ledger.decide_adjustment(id, verdict).await?;
+        }
         self.core.unadjusted.forget(&found.terms.tenant).await;
         match decided.ok_or_else(no_such_adjustment)? {
             Decided::Now(stored) => self.carried_out(stored, actor).await,
@@ -162,6 +171,12 @@ impl Adjustments {
             Decided::SamePerson => Err(OperationError::SamePerson),
             Decided::Refused(why) => Err(unbookable(&why)),
         }
+    }
+
+    /// Waits until what the gate has counted by now is booked: only then it is certain what was not used.
+    async fn catch_up(&self, partition: Partition) -> Answer<()> {
+        let last_id = self.core.gate.partition_facts(partition).await?.last_id;
+        self.core.progress.catch_up(partition, last_id.unwrap_or_default()).await
     }
 
     /// Checks what does not depend on what is booked meanwhile.

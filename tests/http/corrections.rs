@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use super::in_use::{connect, hold_up_the_writer, waits_for_the_lock};
 use crate::jobs::statements::faults;
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
@@ -152,6 +153,21 @@ async fn no_more_is_taken_back_than_was_used_then() {
     corrected(&app, "some", "-6", noon).await;
     refused("twice", "-5", noon).await;
     corrected(&app, "rest", "-4", noon).await;
+    assert_eq!(consumed(&app).await, ["0", "0", "0", "50"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_just_used_may_be_taken_back_before_it_is_booked() {
+    let app = app().await;
+    let holder = hold_up_the_writer(&app).await;
+    let (answer, ()) =
+        tokio::join!(app.post_keyed(ADJUSTMENTS, "less", correction("-3", "2026-03-10T12:00:00Z")), async {
+            waits_for_the_lock(&connect(&app).await, "cursors").await;
+            app.use_pages("a", 3).await.expect(201);
+            holder.batch_execute("ROLLBACK").await.unwrap();
+        });
+    assert_eq!(carried_out(&app, answer.expect(201).body).await["status"], "booked");
     assert_eq!(consumed(&app).await, ["0", "0", "0", "50"]);
     app.finish().await;
 }

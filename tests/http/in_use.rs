@@ -28,25 +28,25 @@ fn with_decimals(decimals: u8) -> Value {
     json!({ "unit": "page", "decimals": decimals, "without_limit": "unlimited" })
 }
 
-async fn connect(app: &TestApp) -> Client {
+pub async fn connect(app: &TestApp) -> Client {
     let (client, connection) = tokio_postgres::connect(&app.database.url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
 /// Keeps the writer from booking until it is rolled back.
-async fn hold_up_the_writer(app: &TestApp) -> Client {
+pub async fn hold_up_the_writer(app: &TestApp) -> Client {
     let client = connect(app).await;
     client.batch_execute("BEGIN; SELECT FROM cursors FOR UPDATE").await.unwrap();
     client
 }
 
-/// Waits until a change of the policy waits for its turn.
-async fn waiting(watch: &Client) {
-    wait_for("the change waits for the lock", PATIENCE, async || {
+/// Waits until a query that names a table waits for its turn.
+pub async fn waits_for_the_lock(watch: &Client, table: &str) {
+    wait_for("a query waits for the lock", PATIENCE, async || {
         let query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' \
-                     AND query LIKE '%policy_version%'";
-        (!watch.query(query, &[]).await.unwrap().is_empty()).then_some(())
+                     AND query LIKE '%' || $1 || '%'";
+        (!watch.query(query, &[&table]).await.unwrap().is_empty()).then_some(())
     })
     .await;
 }
@@ -73,7 +73,7 @@ async fn a_meter_used_while_its_change_waits_for_another_change_keeps_its_decima
     other.batch_execute("BEGIN; UPDATE policy_version SET version = version").await.unwrap();
     let caller = app.caller();
     let change = tokio::spawn(async move { caller.put(METER, with_decimals(2)).await });
-    waiting(&watch).await;
+    waits_for_the_lock(&watch, "policy_version").await;
     reserve(&app, "8").await.expect(201);
     app.drained().await;
     other.batch_execute("ROLLBACK").await.unwrap();

@@ -203,11 +203,11 @@ async fn until_it_is_booked_no_more_is_let_through_than_will_be_left() {
     let frozen = app.redis.freeze();
     let less = posted(&app, "less", "-5", MARCH_10).await;
     assert_eq!(less["status"], "approved");
-    drop(frozen);
-    // The gate counts it, and the books refuse its event.
+    // The gate counts it, and the books refuse its event, which a gate that goes on may append at once.
     as_owner(&app.database, "ALTER TABLE unwindings ADD CONSTRAINT refused CHECK (amount < 0)")
         .await
         .unwrap();
+    drop(frozen);
     let ledger = &app.app().ledger;
     wait_for("its event is in quarantine", Duration::from_secs(30), async || {
         app.app().operations.adjustments.follow().await.ok();
@@ -217,6 +217,7 @@ async fn until_it_is_booked_no_more_is_let_through_than_will_be_left() {
     assert_eq!(app.quota().await.text("/quotas/0/consumed"), "3");
     app.use_pages("more than will be left", 51).await.is_problem(503, "gate_unavailable");
     app.use_pages("all that will be left", 50).await.expect(201);
+    app.drained().await;
     as_owner(&app.database, "ALTER TABLE unwindings DROP CONSTRAINT refused").await.unwrap();
     let event = ledger.quarantined(false, None, 10).await.unwrap().remove(0);
     assert_eq!(retry(ledger, event.partition, event.outbox_id).await.unwrap().resolved, 1);

@@ -16,15 +16,17 @@ use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tollgate::domain::ids::{Partition, TenantId};
 use tollgate::ledger::Manner;
+use tollgate::operations::Answer;
 
 use self::happening::{
     CALENDARS, Day, HOLD_FOR_LONG, LARGE, LOWERED, Size, Year, grant_end, next_start, noon, tenant, year,
 };
 use crate::http::adjustments::ADJUSTMENTS;
-use crate::http::events::send_batch;
+use crate::http::events::{outcomes, send_batch};
 use crate::support::app::*;
 use crate::support::books::Books;
 use crate::support::process::from_environment;
+use crate::support::wait::wait_for;
 
 const GRACE: Duration = Duration::from_secs(3600);
 /// What was booked before a seal of keys is booked within this.
@@ -167,13 +169,39 @@ impl Run {
             }))
         };
         let late: Vec<_> = days.iter().enumerate().filter_map(late).collect();
-        if !late.is_empty() {
-            send_batch(&self.app, &late).await;
-        }
+        self.send_late(late).await;
         for (of, day) in days.iter().enumerate() {
             self.adjustment(number, of, year).await;
             self.grants(number, of, day).await;
         }
+    }
+
+    /// Sends these events, and repeats those that cannot be taken yet.
+    async fn send_late(&self, mut events: Vec<Value>) {
+        while !events.is_empty() {
+            let answer = send_batch(&self.app, &events).await;
+            let mut outcomes = outcomes(&answer).into_iter();
+            events.retain(|event| match outcomes.next().expect("an outcome of each") {
+                ("accepted" | "duplicate", _) => false,
+                (_, "gate_unavailable") => true,
+                other => panic!("{event}: {other:?}"),
+            });
+        }
+    }
+
+    /// Repeats a call while it cannot be answered yet.
+    async fn answered(&self, call: impl AsyncFn(&TestApp) -> Answered) -> Answered {
+        loop {
+            let answer = call(&self.app).await;
+            if answer.status != 503 {
+                return answer;
+            }
+        }
+    }
+
+    async fn put(&self, path: &str, definition: Value) {
+        let answer = self.answered(async |app| app.put(path, definition.clone()).await).await;
+        assert!(matches!(answer.status, 200 | 201), "{path}: {answer:?}");
     }
 
     async fn uses_and_holds(&mut self, number: i64, days: &[Day]) {
@@ -219,18 +247,20 @@ impl Run {
             "tenant": tenant(of), "meter": "page", "effect": "usage", "amount": format!("{sign}{pages}"),
             "happened_at": noon(self.first, number - days_ago).to_string(), "reason": "counted wrongly"
         });
-        self.app.post_keyed(ADJUSTMENTS, &format!("{number}-{of}"), body).await.expect(201);
+        self.app.post_until_answered(ADJUSTMENTS, &format!("{number}-{of}"), body).await.expect(201);
     }
 
     async fn grants(&mut self, number: i64, of: usize, day: &Day) {
-        let (app, name) = (&self.app, tenant(of));
+        let name = tenant(of);
         if day.voids
             && let Some(id) = self.grants.remove(&of)
         {
-            app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await;
+            let path = format!("/v1/admin/grants/{id}/void");
+            self.answered(async |app| app.post(&path, Value::Null).await).await;
         }
         let Some(grant) = &day.grant else { return };
-        let quota = app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
+        let path = format!("/v1/tenants/{name}/quota");
+        let quota = self.answered(async |app| app.get(&path).await).await.expect(200);
         let calendar = CALENDARS[of % CALENDARS.len()];
         let ends = grant_end(noon(self.first, number), quota.text("/period/end"), calendar, grant);
         let body = amount(of, grant.pages).with("priority", grant.priority).with("expires_at", ends);
@@ -240,7 +270,8 @@ impl Run {
             }
             None => body.with("kind", "promotional"),
         };
-        let made = app.post_keyed("/v1/admin/grants", &format!("{number}-{of}"), body).await.expect(201);
+        let key = format!("{number}-{of}");
+        let made = self.app.post_until_answered("/v1/admin/grants", &key, body).await.expect(201);
         if grant.pages < LARGE / 4 {
             self.grants.insert(of, made.text("/id").to_owned());
         }
@@ -260,11 +291,12 @@ impl Run {
                 continue;
             }
             // Opens the period: what is not open is opened with what policy says then.
-            let quota = self.app.get(&format!("/v1/tenants/{}/quota", tenant(of))).await.expect(200);
+            let path = format!("/v1/tenants/{}/quota", tenant(of));
+            let quota = self.answered(async |app| app.get(&path).await).await.expect(200);
             if let Some(plan) = day.plan {
                 let now = json!({ "plan": plan }).with("plan_from", "now");
                 let put = if plan == LOWERED { now } else { json!({ "plan": plan }) };
-                self.app.define(&format!("tenants/{}", tenant(of)), put).await;
+                self.put(&format!("tenants/{}", tenant(of)), put).await;
                 self.plans[of] = plan;
             }
             let end: Timestamp = quota.text("/period/end").parse().unwrap();
@@ -276,27 +308,31 @@ impl Run {
                 let (time_zone, anchor_day) = CALENDARS[calendar];
                 let moved =
                     json!({ "plan": self.plans[of], "time_zone": time_zone, "anchor_day": anchor_day });
-                self.app.define(&format!("tenants/{}", tenant(of)), moved).await;
+                self.put(&format!("tenants/{}", tenant(of)), moved).await;
                 self.moves += 1;
             }
         }
         if changes_plans {
             let more = usize::try_from(number / PLANS_CHANGE_EVERY % 3).unwrap() * 20;
-            self.app.define("plans/plan", plan((100 + more) * self.uses, "0.02")).await;
-            self.app.define("plans/large", plan((300 - more) * self.uses, "0.015")).await;
+            self.put("plans/plan", plan((100 + more) * self.uses, "0.02")).await;
+            self.put("plans/large", plan((300 - more) * self.uses, "0.015")).await;
         }
     }
 
-    /// Every job that writes books, to its end.
+    /// Every job that writes books, to its end: what cannot be done yet is due again.
     async fn jobs(&self) {
+        async fn to_the_end<T>(job: impl AsyncFn() -> Answer<T>) -> T {
+            wait_for("a job is done", Duration::from_secs(60), async || done(job().await)).await
+        }
         self.app.drained().await;
         let operations = &self.app.app().operations;
-        operations.memory.open_next_periods().await.unwrap();
-        operations.adjustments.follow().await.unwrap();
-        operations.grants.follow().await.unwrap();
-        operations.plan_changes.follow().await.unwrap();
-        while operations.periods.close(Manner::default(), GRACE).await.unwrap().closed > 0 {}
-        operations.statements.issue(Manner::default(), GRACE).await.unwrap();
+        to_the_end(async || operations.memory.open_next_periods().await).await;
+        to_the_end(async || operations.adjustments.follow().await).await;
+        to_the_end(async || operations.grants.follow().await).await;
+        to_the_end(async || operations.plan_changes.follow().await).await;
+        let close = async || operations.periods.close(Manner::default(), GRACE).await;
+        while to_the_end(close).await.closed > 0 {}
+        to_the_end(async || operations.statements.issue(Manner::default(), GRACE).await).await;
         self.app.drained().await;
     }
 

@@ -10,6 +10,7 @@ use tollgate::app::{App, Role};
 use tollgate::clock::Clock;
 use tollgate::domain::ids::Partition;
 use tollgate::ledger::{Ledger, VerifyOptions, verify};
+use tollgate::operations::Answer;
 use tollgate::settings::Settings;
 
 pub use super::caller::*;
@@ -18,6 +19,18 @@ pub use super::options::*;
 use super::process::tollgate;
 use super::services::{Template, TestDatabase, TestRedis};
 use super::wait::wait_for;
+
+/// How long outboxes and holds that are due are waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What work came to, unless a server did not answer in time: then it is due again.
+#[track_caller]
+pub fn done<T>(answer: Answer<T>) -> Option<T> {
+    match answer {
+        Err(error) if error.is_server_away() => None,
+        done => Some(done.expect("it is done")),
+    }
+}
 
 static MIGRATED: Template = Template::new("migrated");
 
@@ -182,7 +195,7 @@ impl TestApp {
 
     /// Waits until the gate has every parked call and the ledger has booked everything that the outboxes hold.
     pub async fn drained(&self) {
-        self.drained_within(Duration::from_secs(20)).await;
+        self.drained_within(PATIENCE).await;
     }
 
     /// As [`Self::drained`], after a load that has left so much that it may take this long to be booked.
@@ -209,14 +222,16 @@ impl TestApp {
         let (operations, mut leaps) = (&self.app().operations, Vec::new());
         for partition in partitions {
             loop {
-                let report = operations.calls.expire_due(*partition).await.expect("it is swept");
+                let swept = async || done(operations.calls.expire_due(*partition).await);
+                let report = wait_for("it is swept", PATIENCE, swept).await;
                 leaps.extend(report.leap.map(|leap| (*partition, leap)));
                 if !report.more {
                     break;
                 }
             }
         }
-        operations.calls.expire_behind(&leaps).await.expect("what was passed over is swept");
+        let swept = async || done(operations.calls.expire_behind(&leaps).await);
+        wait_for("what was passed over is swept", PATIENCE, swept).await;
     }
 
     /// Ends the test's use of the app: checks that everything is booked, the books balance, and the gate equals the

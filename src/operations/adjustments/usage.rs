@@ -56,8 +56,7 @@ impl Adjustments {
             }
             // What cannot be taken back now never can, unless another run has had it done.
             Err(OperationError::Invalid(_)) => {
-                let last_id = self.core.gate.partition_facts(entry.partition).await?.last_id;
-                self.core.progress.catch_up(entry.partition, last_id.unwrap_or_default()).await?;
+                self.catch_up(entry.partition).await?;
                 if !self.core.ledger.is_correction_known(corrected.operation).await? {
                     self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
                 }

@@ -107,7 +107,7 @@ async fn compare(app: &TestApp, tenants: &[TenantId], seconds: usize) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn compared_every_second_through_a_turn_of_the_month_no_tenant_differs_whatever_finance_does() {
-    let (count, seconds, callers) = sized((50, 600, 32), (10, 60, 2));
+    let (count, seconds, callers) = sized((50, 600, 32), (50, 60, 2));
     let app = Arc::new(in_january(count).await);
     let tenants: Vec<_> =
         (0..count).map(|number| TenantId::parse(&format!("tenant-{number}")).unwrap()).collect();
