@@ -57,8 +57,8 @@ struct AdjustmentBody {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     currency: Option<Currency>,
-    /// When it happened (RFC 3339). For `usage` it lies in the period that is corrected; of a hold that was carried on it
-    /// may be the time of the reserve, too.
+    /// When it happened (RFC 3339). For `usage` it lies in the period that is corrected; of a hold that was carried on
+    /// it may be the time of the reserve, too.
     #[schema(value_type = String, format = DateTime, example = "2026-12-14T10:00:00Z")]
     happened_at: Time,
     /// The operation that it corrects: the id of a reservation, grant or adjustment of the tenant. What was consumed of

@@ -58,8 +58,8 @@ struct Row {
 }
 
 /// The carried hold that an adjustment dated in the period `dated` corrects: it names it in `corrects`. Of several
-/// periods in which use of it stands that is the one of the date, else the last one. None where it names none, or use of
-/// it from before it was carried on.
+/// periods in which use of it stands that is the one of the date, else the last one. None where it names none, or use
+/// of it from before it was carried on.
 pub(super) async fn find(
     connection: &mut AsyncPgConnection,
     terms: &AdjustmentTerms,

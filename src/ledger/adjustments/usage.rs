@@ -1,6 +1,6 @@
 //! Usage that was recorded wrongly. Of a closed period the difference is booked in the period that is open now, apart
-//! from its allowance, and a note to the closed period's statement bills it. Of an open period the gate corrects it, but
-//! for what it never counted there.
+//! from its allowance, and a note to the closed period's statement bills it. Of an open period the gate corrects it,
+//! but for what it never counted there.
 
 use std::collections::BTreeSet;
 

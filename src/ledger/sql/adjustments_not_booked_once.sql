@@ -1,7 +1,6 @@
--- Adjustments of usage beside their entries, of which each has one once it is booked, flagged where it corrects a carried
--- hold; and the grants of those of the
--- allowance, and the entries of those of money. What the gate has corrected of an open period is an operation of its
--- own, until its month has left.
+-- Adjustments of usage beside their entries, of which each has one once it is booked, flagged where it corrects a
+-- carried hold; and the grants of those of the allowance, and the entries of those of money. What the gate has
+-- corrected of an open period is an operation of its own, until its month has left.
 SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
     concat(
         CASE WHEN a.state IS NULL THEN 'does not exist' ELSE concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0)) END,

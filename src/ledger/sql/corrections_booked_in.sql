@@ -1,4 +1,5 @@
--- What returns of holds that go over later is not known to a statement, so what it has of its own period leaves that out.
+-- What returns of holds that go over later is not known to a statement, so what it has of its own period leaves that
+-- out.
 SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.paid_before, k.tenant IS NOT NULL AS is_closed,
     coalesce(k.lapsed + k.rolled, 0)
         + CASE WHEN c.period_start = c.booked_in THEN 0 ELSE coalesce(greatest(h.returned - h.charged, 0), 0) END AS unused

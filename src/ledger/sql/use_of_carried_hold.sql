@@ -1,7 +1,7 @@
 -- What was consumed of the hold that an adjustment names, itself or by another adjustment of it, by the period in which
 -- it stands, and what is corrected of it by now: nothing where all of it happened in the hold's own period. What burnt
--- the quota of the period is the excess, and what that was charged of holds, as far as no other one's correction took it
--- back. The gate's clock may be set during a hold's life, by less than a day.
+-- the quota of the period is the excess, and what that was charged of holds, as far as no other one's correction took
+-- it back. The gate's clock may be set during a hold's life, by less than a day.
 WITH named AS (
     SELECT coalesce((SELECT carried_hold FROM adjustments WHERE tenant = $1 AND id = $3), $3) AS id
 ), held AS (
