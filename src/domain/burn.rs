@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_unburns_against_the_order() {
+    fn once_use_is_taken_back_below_a_cut_the_grant_has_burnt_first_on_either_side_of_it() {
         let grants = [grant("a", 10, cut(1, 0), None)];
         let mut ended = grants.clone();
         ended[0].ends = cut(2, 30);

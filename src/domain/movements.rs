@@ -27,6 +27,7 @@
 //! | carried hold returned | Q: reserved → available, reserved → lapsed | [`close::return_carried`] |
 //! | usage was wrong, P open | consumed → available; available → consumed | [`corrections::in_open_period`] |
 //! | usage was wrong, P closed | Q: consumed → adjusted, adjusted → consumed | [`corrections::in_closed_period`] |
+//! | … of a hold that was carried to Q | the same (`carried`) | [`corrections::of_carried_hold`] |
 //! | a line of a statement | revenue → receivable, tax → receivable for a tax; the reverse for one below zero | [`money::statement_line`] |
 //! | a line of a credit note | the same, a correction | [`money::note_line`] |
 //! | money adjusted | revenue → receivable, the reverse for one below zero, a correction | [`money::adjust`] |

@@ -165,15 +165,18 @@ pub struct LateUse {
     pub consumed: Amount,
     /// What adjustments add to it, or take back.
     pub adjusted: Decimal,
+    /// What of that the period before had paid for, of holds that were carried over: it was never overage.
+    pub paid_before: Decimal,
     /// What was unused of the period's quota: so much of it is no overage.
     pub unused: Amount,
 }
 
 impl LateUse {
-    /// What was used in all. What is taken back was overage first.
+    /// What was used in all. What is taken back was overage first, but for what the period before had paid for.
     pub fn added_to(self, used: Used) -> Used {
         let more = self.consumed.decimal() + self.adjusted;
-        let beyond = more - self.unused.decimal().min(more.max(Decimal::ZERO));
+        let burnt = more - self.paid_before;
+        let beyond = burnt - self.unused.decimal().min(burnt.max(Decimal::ZERO));
         let with = |amount: Amount, more| Amount::from_decimal(amount.decimal() + more).unwrap_or_default();
         Used { consumed: with(used.consumed, more), overage: with(used.overage, beyond) }
     }

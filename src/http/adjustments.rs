@@ -57,10 +57,12 @@ struct AdjustmentBody {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     currency: Option<Currency>,
-    /// When it happened (RFC 3339). For `usage` it lies in the period that is corrected.
+    /// When it happened (RFC 3339). For `usage` it lies in the period that is corrected; of a hold that was carried on
+    /// it may be the time of the reserve, too.
     #[schema(value_type = String, format = DateTime, example = "2026-12-14T10:00:00Z")]
     happened_at: Time,
-    /// The operation that it corrects: the id of a reservation, grant or adjustment of the tenant.
+    /// The operation that it corrects: the id of a reservation, grant or adjustment of the tenant. What was consumed of
+    /// a hold that was carried on from an earlier period is corrected in the name of its reservation alone.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = Uuid)]
     corrects: Option<uuid::Uuid>,

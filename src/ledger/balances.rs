@@ -53,7 +53,7 @@ impl MeterBalance {
     }
 
     /// What was consumed of this period's quota that no counter of the gate has. The period before has paid for the
-    /// holds that came from it, and what is adjusted belongs to closed periods.
+    /// holds that came from it, and what is adjusted has burnt nothing of it.
     pub fn consumed_beside_gate(&self) -> Decimal {
         let of_carried = self.beside_gate.of_carried.min(self.of(Account::CarriedIn));
         self.beside_gate.consumed - of_carried - self.of(Account::Adjusted)

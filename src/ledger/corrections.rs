@@ -1,4 +1,5 @@
-//! What was consumed for closed periods and is booked in later ones: summed up by both, moved with the entries.
+//! What was consumed for closed periods and is booked in later ones, and what is corrected of carried holds where they
+//! stand: summed up by the period that it belongs to and the one in which it is booked, moved with the entries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,6 +32,8 @@ struct Sums {
     consumed: Decimal,
     /// By adjustments.
     adjusted: Decimal,
+    /// What of that the period before had paid for, of holds that were carried over.
+    paid_before: Decimal,
 }
 
 /// What was consumed, by period.
@@ -38,10 +41,11 @@ struct Sums {
 pub(crate) struct Corrections(BTreeMap<Key, Sums>);
 
 impl Corrections {
-    /// What an adjustment adds to a meter's use in `period`, or takes back, booked in another one.
+    /// What an adjustment adds to a meter's use in `period`, or takes back, booked in another one, and what of it the
+    /// period before had paid for. Of carried holds it may be booked in the same one.
     pub(super) fn of_adjustment(
         (tenant, meter): (&TenantId, &MeterId),
-        amount: SignedAmount,
+        (amount, paid_before): (SignedAmount, Decimal),
         period: Window,
         booked_in: Window,
     ) -> Self {
@@ -51,7 +55,7 @@ impl Corrections {
             meter: meter.clone(),
             start_ms: period.start_ms,
         };
-        Self(BTreeMap::from([(key, Sums { adjusted: amount.decimal(), ..Sums::default() })]))
+        Self(BTreeMap::from([(key, Sums { adjusted: amount.decimal(), paid_before, ..Sums::default() })]))
     }
 
     /// Adds one of this tenant.
@@ -79,6 +83,7 @@ pub(crate) async fn add(mut connection: &AsyncPgConnection, sums: &Corrections) 
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.booked_in_ms))?)
         .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.consumed).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.adjusted).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.paid_before).collect::<Vec<_>>())
         .execute(&mut connection)
         .await?;
     Ok(())
@@ -100,6 +105,9 @@ pub(super) struct StoredCorrection {
     /// What adjustments add to it, or take back.
     #[diesel(sql_type = Numeric)]
     pub(super) adjusted: Decimal,
+    /// What of that the period before had paid for.
+    #[diesel(sql_type = Numeric)]
+    pub(super) paid_before: Decimal,
     /// Whether the meter has a close of that period: it has none where nothing of it was in the books by then.
     #[diesel(sql_type = Bool)]
     pub(super) is_closed: bool,
@@ -108,10 +116,23 @@ pub(super) struct StoredCorrection {
     pub(super) unused: Decimal,
 }
 
+impl StoredCorrection {
+    /// Whether it was booked in the period that it belongs to, before that was closed: what is corrected of carried
+    /// holds. The statement of that period has it, and no note.
+    pub(super) fn is_of_its_own(&self) -> bool {
+        self.period_start.0 == self.booked_in.0
+    }
+
+    /// What adjustments change of what burnt the period's own quota.
+    pub(super) fn adjusted_of_burnt(&self) -> Decimal {
+        self.adjusted - self.paid_before
+    }
+}
+
 /// A tenant and the start of a period (unix ms).
 pub(super) type TenantPeriod = (TenantId, i64);
 
-/// What is booked in these periods for closed ones, by tenant.
+/// What is booked in these periods for closed ones, and of their own, by tenant.
 pub(super) async fn booked_in(
     connection: &mut AsyncPgConnection,
     periods: &BTreeSet<TenantPeriod>,

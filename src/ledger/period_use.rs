@@ -58,6 +58,7 @@ impl Ledger {
                 let mut found = read(connection, &asked).await?.remove(&key).unwrap_or_default();
                 let late = corrections::booked_in(connection, &asked).await?.remove(&key).unwrap_or_default();
                 leave_out(&mut found.used, &late, begun_at_ms.unwrap_or(start_ms));
+                found.add_own(&late);
                 Ok(PeriodUse { cursor, used: found.used, currency, charges })
             }
             .boxed()
@@ -71,8 +72,23 @@ impl Ledger {
 pub(super) struct BookedUse {
     /// By meter; with what is billed with an earlier period.
     pub(super) used: BTreeMap<MeterId, Used>,
-    /// Whether all of its meters are closed.
+    /// Whether one of its meters is not closed.
     pub(super) is_open: bool,
+    /// What is unused so far of meters that are not closed.
+    unused: BTreeMap<MeterId, Amount>,
+}
+
+impl BookedUse {
+    /// Adds what corrections say of holds that were carried into the period and stand in it.
+    pub(super) fn add_own(&mut self, corrections: &[StoredCorrection]) {
+        for part in corrections.iter().filter(|part| part.is_of_its_own()) {
+            if let Some(of_meter) = self.used.get_mut(&part.meter) {
+                let so_far = self.unused.get(&part.meter).copied().unwrap_or_default();
+                let unused = Amount::from_decimal(part.unused).unwrap_or_default().plus(so_far);
+                *of_meter = LateUse { unused, ..late(part) }.added_to(*of_meter);
+            }
+        }
+    }
 }
 
 #[derive(QueryableByName)]
@@ -126,6 +142,10 @@ pub(super) async fn read(
         let used = row.used()?;
         let period = found.entry((row.tenant, row.period_start.0)).or_default();
         period.is_open |= !row.is_closed;
+        if !row.is_closed {
+            let unused = Amount::from_decimal(row.available.max(Decimal::ZERO)).unwrap_or_default();
+            period.unused.insert(row.meter.clone(), unused);
+        }
         period.used.insert(row.meter, used);
     }
     Ok(found)
@@ -148,5 +168,5 @@ pub(super) fn leave_out(
 /// What a stored correction says of its closed period, but for what was unused there.
 pub(super) fn late(part: &StoredCorrection) -> LateUse {
     let consumed = Amount::from_decimal(part.consumed).unwrap_or_default();
-    LateUse { consumed, adjusted: part.adjusted, unused: Amount::ZERO }
+    LateUse { consumed, adjusted: part.adjusted, paid_before: part.paid_before, unused: Amount::ZERO }
 }

@@ -213,8 +213,8 @@ impl Candidate {
     }
 }
 
-/// Takes from the overage that next periods pay for what came late for earlier periods that are billed: the notes to
-/// their statements bill it.
+/// Takes from the overage that next periods pay for what came late for earlier periods that are billed, since the notes
+/// to their statements bill it, and what was taken back of holds that were carried into these periods.
 async fn leave_out_late(
     connection: &mut AsyncPgConnection,
     candidates: &mut [Candidate],
@@ -238,7 +238,11 @@ async fn leave_out_late(
             part.meter == candidate.meter && part.period_start.0 >= begun_at_ms
         };
         let billed: Decimal = parts.iter().filter(is_billed).map(|part| part.consumed).sum();
-        candidate.preserved = (candidate.preserved - billed).max(Decimal::ZERO);
+        let is_own = |part: &&corrections::StoredCorrection| {
+            part.meter == candidate.meter && part.is_of_its_own() && part.adjusted_of_burnt() < Decimal::ZERO
+        };
+        let own: Decimal = parts.iter().filter(is_own).map(|part| part.adjusted_of_burnt()).sum();
+        candidate.preserved = (candidate.preserved - billed + own).max(Decimal::ZERO);
     }
     Ok(())
 }

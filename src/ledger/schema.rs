@@ -44,6 +44,8 @@ diesel::table! {
         statement -> Nullable<Int8>,
         gate_period -> Nullable<Timestamptz>,
         gate_operation -> Nullable<Uuid>,
+        carried_hold -> Nullable<Uuid>,
+        paid_before -> Numeric,
     }
 }
 
@@ -206,6 +208,7 @@ diesel::table! {
         booked_in -> Timestamptz,
         consumed -> Numeric,
         adjusted -> Numeric,
+        paid_before -> Numeric,
     }
 }
 

@@ -71,6 +71,7 @@ impl Adjustments {
         self.check(&entry, &terms).await?;
         let booked_as = self.booked_as(&entry, id, &terms)?;
         let needs_approval = terms.amount.size() > self.approval_above;
+        self.know_where_use_stands(entry.partition, &terms).await;
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
         let mut posted = self.core.ledger.post_adjustment(new.clone(), actor).await?;
@@ -157,6 +158,7 @@ impl Adjustments {
         let found = self.known(id).await?;
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
         let booked_as = self.booked_as(&entry, id, &found.terms)?;
+        self.know_where_use_stands(entry.partition, &found.terms).await;
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
         let mut decided = self.core.ledger.decide_adjustment(id, verdict.clone()).await?;
@@ -170,6 +172,17 @@ impl Adjustments {
             Decided::Before(stored) => Ok(AdjustmentDetails { stored, replayed: true }),
             Decided::SamePerson => Err(OperationError::SamePerson),
             Decided::Refused(why) => Err(unbookable(&why)),
+        }
+    }
+
+    /// Where the use of a reservation stands that an adjustment names is certain once all of it is booked. While the
+    /// gate is away nothing of it is consumed there.
+    async fn know_where_use_stands(&self, partition: Partition, terms: &AdjustmentTerms) {
+        if terms.effect == AdjustmentEffect::Usage
+            && terms.corrects.is_some()
+            && let Err(error) = self.catch_up(partition).await
+        {
+            tracing::warn!(tenant = %terms.tenant, %error, "it is judged by what is booked");
         }
     }
 

@@ -5,6 +5,7 @@ mod asked_for;
 mod billed_trace;
 mod bounded_grants;
 mod carried;
+mod carried_corrections;
 mod claims;
 mod close;
 mod continued_at_random;

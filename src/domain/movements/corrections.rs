@@ -23,3 +23,9 @@ pub fn in_closed_period(open: Window, was: Amount, now: Amount) -> Vec<Movement>
         Movement::new(EntryClass::Correction, open, Adjusted, Consumed, now.saturating_sub(was)),
     ])
 }
+
+/// The same for what was consumed of a hold after it was carried on: the gate never counted that.
+pub fn of_carried_hold(open: Window, was: Amount, now: Amount) -> Vec<Movement> {
+    let flags = EntryFlags { carried: true, ..EntryFlags::default() };
+    in_closed_period(open, was, now).into_iter().map(|movement| Movement { flags, ..movement }).collect()
+}

@@ -234,6 +234,16 @@ fn wrong_usage_of_a_closed_period_is_adjusted_in_the_open_one() {
     assert_eq!(corrected(4, 4), NONE);
 }
 
+#[test]
+fn wrong_usage_of_a_carried_hold_is_adjusted_where_it_stands_and_never_by_the_gate() {
+    let less = corrections::of_carried_hold(Q, of(9), of(4));
+    assert_eq!(text(EntryClass::Correction, &less), ["Q consumed > adjusted 5 carried"]);
+    let more = corrections::of_carried_hold(Q, of(4), of(9));
+    assert_eq!(text(EntryClass::Correction, &more), ["Q adjusted > consumed 5 carried"]);
+    assert!(less.iter().chain(&more).all(|moved| !moved.is_by_gate() && !moved.changes_capacity()));
+    assert!(less.iter().chain(&more).all(|moved| moved.consumed_of_carried().is_zero()));
+}
+
 /// The books of one meter over periods that follow each other.
 #[derive(Debug)]
 struct Books(Vec<Accounts>);
@@ -271,7 +281,7 @@ impl Books {
 fn any_movements() -> impl Strategy<Value = Vec<Movement>> {
     let amount = || prop_oneof![1 => Just(0), 4 => 0..50_u64].prop_map(of);
     let arguments = (0..PERIODS - 1, amount(), amount(), amount(), -50..50_i64);
-    (0..18_u8, arguments).prop_map(|(which, (index, a, b, c, available))| {
+    (0..19_u8, arguments).prop_map(|(which, (index, a, b, c, available))| {
         let (p, q, available) = (period(index), period(index + 1), Decimal::from(available));
         let capped = |unused: Amount| unused.max(b).min(c);
         match which {
@@ -292,6 +302,7 @@ fn any_movements() -> impl Strategy<Value = Vec<Movement>> {
             14 => repay_overage(q, a, b),
             15 => return_carried(q, a, b, c, capped),
             16 => settle(p, available),
+            17 => corrections::of_carried_hold(q, a, b),
             _ if a < b => corrections::in_open_period(p, a, b),
             _ => corrections::in_closed_period(q, a, b),
         }

@@ -229,7 +229,7 @@ fn what_is_adjusted_counts_in_the_period_that_it_corrects(
 ) {
     let unused = if overage == "0" { amount("2") } else { Amount::ZERO };
     let consumed = if adjusted == "-8" { amount("4") } else { Amount::ZERO };
-    let late = LateUse { consumed, adjusted: adjusted.parse().unwrap(), unused };
+    let late = LateUse { consumed, adjusted: adjusted.parse().unwrap(), unused, ..LateUse::default() };
     let was = Used { consumed: amount(before), overage: amount(overage) };
     let is = Used { consumed: amount(consumed_then), overage: amount(overage_then) };
     assert_eq!(late.added_to(was), is);
@@ -238,6 +238,22 @@ fn what_is_adjusted_counts_in_the_period_that_it_corrects(
         was,
         "its own period has none of it"
     );
+}
+
+#[rstest::rstest]
+#[case::it_was_no_overage("-5", "-5", "5", "3")]
+#[case::but_what_burnt_there_was("-5", "-3", "5", "1")]
+#[case::more_of_it_is_none_either("4", "4", "14", "3")]
+fn what_the_period_before_had_paid_for_changes_no_overage(
+    #[case] adjusted: &str,
+    #[case] paid_before: &str,
+    #[case] consumed: &str,
+    #[case] overage: &str,
+) {
+    let [adjusted, paid_before] = [adjusted, paid_before].map(|text| text.parse().unwrap());
+    let late = LateUse { adjusted, paid_before, ..LateUse::default() };
+    let was = Used { consumed: amount("10"), overage: amount("3") };
+    assert_eq!(late.added_to(was), Used { consumed: amount(consumed), overage: amount(overage) });
 }
 
 #[test]

@@ -23,8 +23,8 @@ pub(in crate::http) struct QuotaLineAnswer {
     pub(in crate::http) granted: String,
     /// Unused quota of the period before.
     pub(in crate::http) rolled_in: String,
-    /// What finance corrects of closed periods and is booked in this one, below zero where less was used. It burns
-    /// nothing of the allowance. Absent while the ledger does not answer.
+    /// What finance corrects of closed periods, and of holds that were carried on, and is booked in this one, below
+    /// zero where less was used. It burns nothing of the allowance. Absent while the ledger does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) adjusted: Option<String>,
     /// Used up, also by facts that came after their own period was closed.

@@ -1,5 +1,6 @@
 //! Adjustments: posted once, approved by another person where they are large, and booked once.
 
+mod carried;
 mod grants;
 mod money;
 mod stored;
@@ -26,6 +27,7 @@ use crate::domain::period::Window;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::prepared::sql_query;
 
+use self::carried::OfCarried;
 use self::stored::Row;
 
 pub(super) use grants::carry_out_again;
@@ -64,8 +66,10 @@ pub enum BookedAs {
 /// What is to be written of an adjustment that is booked by an entry of its own.
 struct Booking {
     amount: SignedAmount,
-    /// The closed period that it corrects.
+    /// The period that it corrects: a closed one, or that in which the use of a carried hold stands.
     period: Option<Window>,
+    /// What it corrects of a carried hold.
+    of_carried: Option<OfCarried>,
     booked_in: Window,
     posting: Posting,
     corrections: corrections::Corrections,
@@ -103,6 +107,8 @@ pub enum Unbookable {
     NotUsedThen(Decimal),
     /// No more than this was used there.
     BelowZero(Decimal),
+    /// No more than this was consumed of the carried hold in the period that starts then (unix ms).
+    NotConsumedOfHold(Decimal, i64),
 }
 
 /// What became of an adjustment that was to be posted.
@@ -400,6 +406,7 @@ async fn carry_out(
         Way::Books(booking) => booking,
     };
     let period_start = booking.period.map(|period| instant::from_ms(period.start_ms)).transpose()?;
+    let of_carried = booking.of_carried.as_ref();
     diesel::update(row)
         .set((
             adjustments::gate_period.eq(None::<DateTime<Utc>>),
@@ -409,6 +416,8 @@ async fn carry_out(
             adjustments::booked_amount.eq(booking.amount.decimal()),
             adjustments::period_start.eq(period_start),
             adjustments::booked_in.eq(instant::from_ms(booking.booked_in.start_ms)?),
+            adjustments::carried_hold.eq(of_carried.map(|of| of.hold)),
+            adjustments::paid_before.eq(of_carried.map_or(Decimal::ZERO, |of| of.paid_before)),
         ))
         .execute(connection)
         .await?;

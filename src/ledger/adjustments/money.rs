@@ -33,5 +33,6 @@ pub(super) fn prepare(
         lines: vec![PostedLine { meter, movements, first_leg: 0, begins_to_consume: false }],
     };
     let corrections = Corrections::default();
-    Ok(Booking { amount: terms.amount, period: None, booked_in: period, posting, corrections })
+    let (amount, booked_in) = (terms.amount, period);
+    Ok(Booking { amount, period: None, of_carried: None, booked_in, posting, corrections })
 }

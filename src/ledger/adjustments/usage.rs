@@ -1,5 +1,6 @@
 //! Usage that was recorded wrongly. Of a closed period the difference is booked in the period that is open now, apart
-//! from its allowance, and a note to the closed period's statement bills it. Of an open period the gate corrects it.
+//! from its allowance, and a note to the closed period's statement bills it. Of an open period the gate corrects it,
+//! but for what it never counted there.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +11,14 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 use serde_json::json;
 
+use super::carried::{self, CarriedHold, OfCarried};
 use super::{Booking, CorrectedPeriod, Unbookable, Way, carry_out, find, object};
 use crate::domain::adjustment::{AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, ReservationId, TenantId};
-use crate::domain::movements::corrections::in_closed_period;
+use crate::domain::movements::corrections::{in_closed_period, of_carried_hold};
+use crate::domain::open_periods::UnknownCalendar;
 use crate::domain::period::Window;
 use crate::ledger::columns::Milliseconds;
 use crate::ledger::corrections::Corrections;
@@ -134,12 +137,10 @@ pub(super) async fn prepare(
     let CorrectedPeriod { period, hour_start_ms, gate_now_ms, operation } = corrected;
     let no_meter = || LedgerError::Refused("an adjustment of usage names a meter".to_owned());
     let (tenant, meter) = (&terms.tenant, terms.meter.as_ref().ok_or_else(no_meter)?);
-    let asked = BTreeSet::from([(tenant.clone(), meter.clone(), period.start_ms)]);
-    let open = open_periods::read(connection, &asked, Some(grace_ms)).await?;
-    let unknown =
-        |error: crate::domain::open_periods::UnknownCalendar| LedgerError::Refused(error.to_string());
-    let booked_in = open.stands_in(tenant, meter, period, gate_now_ms).map_err(unknown)?;
-    if booked_in.start_ms == period.start_ms {
+    let hold = carried::find(connection, terms, meter, period).await?;
+    let period = hold.as_ref().map_or(period, |hold| hold.period);
+    let booked_in = booked_in(connection, (tenant, meter), period, (gate_now_ms, grace_ms)).await?;
+    if booked_in.start_ms == period.start_ms && hold.is_none() {
         if terms.amount.is_negative() {
             let used = used_at_gate(connection, (tenant, meter, id), (period, hour_start_ms), terms.corrects)
                 .await?;
@@ -149,15 +150,48 @@ pub(super) async fn prepare(
         }
         return Ok(Ok(Way::Gate(period, operation)));
     }
+    let amount = terms.amount.decimal();
     if terms.amount.is_negative() {
+        if let Some(hold) = &hold
+            && hold.used.left() + amount < Decimal::ZERO
+        {
+            let left = hold.used.left().normalize();
+            return Ok(Err(Unbookable::NotConsumedOfHold(left, hold.period.start_ms)));
+        }
         let used = corrected_use(connection, (tenant, meter), period).await?;
-        if used + terms.amount.decimal() < Decimal::ZERO {
+        if used + amount < Decimal::ZERO {
             return Ok(Err(Unbookable::BelowZero(used)));
         }
     }
-    let size = terms.amount.size();
-    let (was, now) = if terms.amount.is_negative() { (size, Amount::ZERO) } else { (Amount::ZERO, size) };
-    let movements = in_closed_period(booked_in, was, now);
+    let booking = booking((id, terms, meter), (period, booked_in, hour_start_ms), hold);
+    Ok(Ok(Way::Books(Box::new(booking))))
+}
+
+/// The period that takes what corrects `period` at this gate time.
+async fn booked_in(
+    connection: &mut AsyncPgConnection,
+    (tenant, meter): (&TenantId, &MeterId),
+    period: Window,
+    (gate_now_ms, grace_ms): (i64, i64),
+) -> Result<Window, LedgerError> {
+    let asked = BTreeSet::from([(tenant.clone(), meter.clone(), period.start_ms)]);
+    let open = open_periods::read(connection, &asked, Some(grace_ms)).await?;
+    let unknown = |error: UnknownCalendar| LedgerError::Refused(error.to_string());
+    open.stands_in(tenant, meter, period, gate_now_ms).map_err(unknown)
+}
+
+/// What the ledger books of an adjustment of `period`, perhaps of a carried hold.
+fn booking(
+    (id, terms, meter): (AdjustmentId, &AdjustmentTerms, &MeterId),
+    (period, booked_in, hour_start_ms): (Window, Window, i64),
+    hold: Option<CarriedHold>,
+) -> Booking {
+    let (tenant, amount, size) = (&terms.tenant, terms.amount, terms.amount.size());
+    let (was, now) = if amount.is_negative() { (size, Amount::ZERO) } else { (Amount::ZERO, size) };
+    let moves = if hold.is_some() { of_carried_hold } else { in_closed_period };
+    let movements = moves(booked_in, was, now);
+    let of_carried = hold.map(|hold| OfCarried::of(&hold, amount.decimal()));
+    let paid_before = of_carried.as_ref().map_or(Decimal::ZERO, |of| of.paid_before);
     let line = PostedLine { meter: meter.clone(), movements, first_leg: 0, begins_to_consume: false };
     let posting = Posting {
         tenant: tenant.clone(),
@@ -169,10 +203,8 @@ pub(super) async fn prepare(
         subjects: Vec::new(),
         lines: vec![line],
     };
-    let corrections = Corrections::of_adjustment((tenant, meter), terms.amount, period, booked_in);
-    let period = Some(period);
-    let booking = Booking { amount: terms.amount, period, booked_in, posting, corrections };
-    Ok(Ok(Way::Books(Box::new(booking))))
+    let corrections = Corrections::of_adjustment((tenant, meter), (amount, paid_before), period, booked_in);
+    Booking { amount, period: Some(period), of_carried, booked_in, posting, corrections }
 }
 
 #[derive(QueryableByName)]

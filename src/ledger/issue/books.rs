@@ -63,7 +63,8 @@ impl Books {
             due.iter().map(|due| (due.tenant.clone(), due.period.start_ms)).collect();
         let booked_in = corrections::booked_in(connection, &periods).await?;
         let begun: HashMap<&TenantId, i64> = due.iter().map(|due| (&due.tenant, due.begun_at_ms)).collect();
-        let corrected = booked_in.values().flatten().map(|part| (part.tenant.clone(), part.period_start.0));
+        let of_earlier = booked_in.values().flatten().filter(|part| !part.is_of_its_own());
+        let corrected = of_earlier.map(|part| (part.tenant.clone(), part.period_start.0));
         let is_billed = |(tenant, start_ms): &TenantPeriod| {
             begun.get(tenant).is_some_and(|begun_at_ms| start_ms >= begun_at_ms)
         };
@@ -120,16 +121,18 @@ impl Books {
     pub(super) fn documents(&self, due: &DuePeriod, grace_ms: i64) -> Result<Vec<Document>, String> {
         let key = (due.tenant.clone(), due.period.start_ms);
         let late = self.booked_in.get(&key).map(Vec::as_slice).unwrap_or_default();
-        let mut used = self.used.get(&key).map(|booked| booked.used.clone()).unwrap_or_default();
-        leave_out(&mut used, late, due.begun_at_ms);
+        let mut booked = self.used.get(&key).cloned().unwrap_or_default();
+        leave_out(&mut booked.used, late, due.begun_at_ms);
+        booked.add_own(late);
         let issued_at_ms = due.period.end_ms.saturating_add(grace_ms);
         let nothing = ChargesByCurrency::new();
         let charges = self.charges.get(&due.tenant).unwrap_or(&nothing);
-        let mut documents = self.statements(due, &used, charges, issued_at_ms)?;
+        let mut documents = self.statements(due, &booked.used, charges, issued_at_ms)?;
         let refunds = self.refunds.get(&due.tenant);
         let refunded =
             refunds.into_iter().flat_map(BTreeMap::values).filter_map(|refund| refund.billed_in_ms);
-        let corrected: BTreeSet<i64> = late.iter().map(|part| part.period_start.0).chain(refunded).collect();
+        let of_earlier = late.iter().filter(|part| !part.is_of_its_own()).map(|part| part.period_start.0);
+        let corrected: BTreeSet<i64> = of_earlier.chain(refunded).collect();
         let (mut issued, mut by_use) = (Vec::new(), Vec::new());
         for start_ms in corrected {
             let earlier = self.earlier.get(&(due.tenant.clone(), start_ms)).map_or(&[][..], Vec::as_slice);
@@ -245,18 +248,25 @@ impl Books {
     fn late_use(&self, due: &DuePeriod, start_ms: i64) -> BTreeMap<MeterId, LateUse> {
         let key = (due.tenant.clone(), start_ms);
         let at_end = self.terms.get(&key).and_then(|terms| terms.as_slice().first()?.as_ref().ok());
+        let parts = self.of_periods.get(&key).into_iter().flatten();
+        let (own, parts): (Vec<_>, Vec<_>) = parts
+            .filter(|part| part.booked_in.0 <= due.period.start_ms)
+            .partition(|part| part.is_of_its_own());
+        // What its statement has of its own has made use of what was unused.
+        let made_use_of: HashMap<_, _> =
+            own.iter().map(|part| (&part.meter, part.adjusted_of_burnt().max(Decimal::ZERO))).collect();
         let mut late_use: BTreeMap<MeterId, LateUse> = BTreeMap::new();
-        for part in self.of_periods.get(&key).into_iter().flatten() {
-            if part.booked_in.0 <= due.period.start_ms {
-                let sum = late_use.entry(part.meter.clone()).or_default();
-                let part_of_it = late(part);
-                sum.consumed = sum.consumed.plus(part_of_it.consumed);
-                sum.adjusted += part_of_it.adjusted;
-                sum.unused = match at_end {
-                    Some(terms) if !part.is_closed => terms.included(&part.meter),
-                    _ => Amount::from_decimal(part.unused).unwrap_or_default(),
-                };
-            }
+        for part in parts {
+            let sum = late_use.entry(part.meter.clone()).or_default();
+            let part_of_it = late(part);
+            sum.consumed = sum.consumed.plus(part_of_it.consumed);
+            sum.adjusted += part_of_it.adjusted;
+            sum.paid_before += part_of_it.paid_before;
+            let made_use_of = made_use_of.get(&part.meter).copied().unwrap_or_default();
+            sum.unused = match at_end {
+                Some(terms) if !part.is_closed => terms.included(&part.meter),
+                _ => Amount::from_decimal(part.unused - made_use_of).unwrap_or_default(),
+            };
         }
         late_use
     }

@@ -1,6 +1,6 @@
--- Adjustments of usage beside their entries, of which each has one once it is booked; and the grants of those of the
--- allowance, and the entries of those of money. What the gate has corrected of an open period is an operation of its
--- own, until its month has left.
+-- Adjustments of usage beside their entries, of which each has one once it is booked, flagged where it corrects a
+-- carried hold; and the grants of those of the allowance, and the entries of those of money. What the gate has
+-- corrected of an open period is an operation of its own, until its month has left.
 SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
     concat(
         CASE WHEN a.state IS NULL THEN 'does not exist' ELSE concat('is ', a.state, ' with ', coalesce(a.booked_amount, 0)) END,
@@ -9,7 +9,7 @@ SELECT concat_ws(' ', 'adjustment', id, 'of', tenant) AS what,
 FROM (SELECT * FROM adjustments WHERE tenant = ANY($1) AND effect = 'usage' AND gate_period IS NULL) a
 FULL JOIN (
     SELECT tenant, operation_id AS id, meter, count(*) AS entries, min(period_start) AS booked_in, min(happened_at) AS happened_at,
-        sum(CASE WHEN credit = 'adjusted' THEN amount ELSE -amount END) AS amount
+        sum(CASE WHEN credit = 'adjusted' THEN amount ELSE -amount END) AS amount, bool_or(carried) AS carried
     FROM entries
     WHERE tenant = ANY($1) AND class = 'correction' AND 'adjusted' IN (credit, debit)
     GROUP BY 1, 2, 3
@@ -17,6 +17,7 @@ FULL JOIN (
 WHERE a.state IS NULL OR coalesce(a.booked_amount, 0) <> coalesce(e.amount, 0)
     OR CASE WHEN a.state = 'booked' THEN
         e.entries IS DISTINCT FROM 1 OR a.booked_amount <> a.amount OR a.booked_in <> e.booked_in OR a.happened_at <> e.happened_at
+        OR e.carried <> (a.carried_hold IS NOT NULL)
     ELSE e.entries IS NOT NULL END
 UNION ALL
 SELECT concat_ws(' ', 'adjustment', a.id, 'of', a.tenant), concat('there is no grant ', n.grant_id)

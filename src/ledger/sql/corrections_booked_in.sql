@@ -1,5 +1,8 @@
-SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, k.tenant IS NOT NULL AS is_closed,
-    coalesce(k.lapsed + k.rolled, 0) + coalesce(greatest(h.returned - h.charged, 0), 0) AS unused
+-- What returns of holds that go over later is not known to a statement, so what it has of its own period leaves that
+-- out.
+SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.paid_before, k.tenant IS NOT NULL AS is_closed,
+    coalesce(k.lapsed + k.rolled, 0)
+        + CASE WHEN c.period_start = c.booked_in THEN 0 ELSE coalesce(greatest(h.returned - h.charged, 0), 0) END AS unused
 FROM unnest($1::text[], $2::timestamptz[]) AS w(tenant, booked_in)
 JOIN corrections c USING (tenant, booked_in)
 LEFT JOIN period_closures k ON k.tenant = c.tenant AND k.meter = c.meter AND k.period_start = c.period_start

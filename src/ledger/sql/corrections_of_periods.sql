@@ -1,4 +1,4 @@
-SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, k.tenant IS NOT NULL AS is_closed,
+SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.paid_before, k.tenant IS NOT NULL AS is_closed,
     coalesce(k.lapsed + k.rolled, 0) + coalesce(greatest(h.returned - h.charged, 0), 0) AS unused
 FROM unnest($1::text[], $2::timestamptz[]) AS w(tenant, period_start)
 JOIN corrections c USING (tenant, period_start)

@@ -1,5 +1,5 @@
 -- Sums of corrections beside their entries, for periods in which all are summed up: older versions did not. What
--- adjustments correct is apart.
+-- adjustments correct is apart. And what of carried holds is corrected, beside the adjustments that say so.
 SELECT concat_ws(' ', 'corrections in', tenant, meter, booked_in AT TIME ZONE 'UTC') AS what,
     concat(
         'are ', coalesce(c.consumed, 0), ' and ', coalesce(c.adjusted, 0), ' adjusted',
@@ -20,4 +20,21 @@ FULL JOIN (
     GROUP BY 1, 2, 3
 ) e USING (tenant, meter, booked_in)
 WHERE coalesce(c.consumed, 0) <> coalesce(e.consumed, 0) OR coalesce(c.adjusted, 0) <> coalesce(e.adjusted, 0)
+UNION ALL
+SELECT concat_ws(' ', 'corrections of carried holds in', tenant, meter, period_start AT TIME ZONE 'UTC', 'booked in', booked_in AT TIME ZONE 'UTC'),
+    concat(
+        'are ', coalesce(c.adjusted, 0), ' adjusted, ', coalesce(c.paid_before, 0), ' of it paid before',
+        ', by adjustments ', coalesce(a.adjusted, 0), ' and ', coalesce(a.paid_before, 0)
+    )
+FROM (
+    SELECT tenant, meter, period_start, booked_in, CASE WHEN period_start = booked_in THEN adjusted END AS adjusted, paid_before
+    FROM corrections WHERE tenant = ANY($1) AND (period_start = booked_in OR paid_before <> 0)
+) c
+FULL JOIN (
+    SELECT tenant, meter, period_start, booked_in, sum(booked_amount) AS adjusted, sum(paid_before) AS paid_before
+    FROM adjustments WHERE tenant = ANY($1) AND carried_hold IS NOT NULL AND state = 'booked'
+    GROUP BY 1, 2, 3, 4
+) a USING (tenant, meter, period_start, booked_in)
+WHERE coalesce(c.paid_before, 0) <> coalesce(a.paid_before, 0)
+    OR (period_start = booked_in AND coalesce(c.adjusted, 0) <> coalesce(a.adjusted, 0))
 LIMIT $2

@@ -1,15 +1,19 @@
 -- What statements say was used, beside the books of their periods. What corrects an earlier period that is billed is in
 -- a note to that one's statement: what the note says was used is what the statement says, with all that was booked for
 -- its period in those that had ended when the note was issued. What of it is overage is known where no holds went over:
--- what returns of them later was unused too.
+-- what returns of them later was unused too. What is corrected of carried holds before their period is closed is in its
+-- own statement.
 WITH said AS (
     SELECT s.tenant, u.key AS meter, s.period_start, (u.value ->> 'consumed')::numeric AS consumed, (u.value ->> 'overage')::numeric AS overage
     FROM statements s
     CROSS JOIN LATERAL jsonb_each(s.document::jsonb -> 'used') u
     WHERE s.tenant = ANY($1) AND s.corrects IS NULL
 ), booked AS (
-    SELECT b.tenant, b.meter, b.period_start, b.consumed - b.adjusted - c.consumed AS consumed,
-        greatest(b.overage - coalesce(k.paid_by_next, 0) - c.consumed, 0) AS overage
+    SELECT b.tenant, b.meter, b.period_start, b.consumed - b.adjusted - c.consumed + w.adjusted AS consumed,
+        greatest(
+            greatest(b.overage - coalesce(k.paid_by_next, 0) - c.consumed, 0)
+                + w.burnt - least(coalesce(k.lapsed + k.rolled, 0), greatest(w.burnt, 0)), 0
+        ) AS overage
     FROM statements s
     JOIN billing g USING (tenant)
     JOIN balances b USING (tenant, period_start)
@@ -19,6 +23,11 @@ WITH said AS (
         FROM corrections l
         WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.booked_in = b.period_start AND l.period_start >= g.begun_at
     ) c
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(l.adjusted), 0) AS adjusted, coalesce(sum(l.adjusted - l.paid_before), 0) AS burnt
+        FROM corrections l
+        WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.booked_in = b.period_start AND l.period_start = b.period_start
+    ) w
     WHERE s.tenant = ANY($1) AND s.corrects IS NULL
 ), notes AS (
     SELECT n.tenant, n.number, n.period_start, n.issued_at, n.billed_in, n.document::jsonb -> 'used' AS used, o.document::jsonb -> 'used' AS original
@@ -26,19 +35,19 @@ WITH said AS (
     JOIN statements o ON o.tenant = n.tenant AND o.number = n.corrects
     WHERE n.tenant = ANY($1)
 ), corrected AS (
-    SELECT l.tenant, n.number, l.meter, sum(l.consumed + l.adjusted) AS more
+    SELECT l.tenant, n.number, l.meter, sum(l.consumed + l.adjusted) AS more, sum(l.consumed + l.adjusted - l.paid_before) AS burnt
     FROM notes n
     JOIN corrections l USING (tenant, period_start)
     LEFT JOIN period_closures k ON k.tenant = l.tenant AND k.meter = l.meter AND k.period_start = l.booked_in
-    WHERE CASE WHEN n.billed_in IS NULL THEN k.closed_at <= n.issued_at ELSE l.booked_in <= n.billed_in END
+    WHERE l.booked_in <> l.period_start AND CASE WHEN n.billed_in IS NULL THEN k.closed_at <= n.issued_at ELSE l.booked_in <= n.billed_in END
     GROUP BY 1, 2, 3
 ), noted AS (
     SELECT n.tenant, n.number, m.meter, n.period_start, coalesce((n.used -> m.meter ->> 'consumed')::numeric, 0) AS consumed,
         coalesce((n.used -> m.meter ->> 'overage')::numeric, 0) AS overage,
         greatest(coalesce((n.original -> m.meter ->> 'consumed')::numeric, 0) + coalesce(l.more, 0), 0) AS consumed_in_all,
         CASE WHEN h.tenant IS NULL AND k.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
-            coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + coalesce(l.more, 0)
-                - least(coalesce(k.lapsed + k.rolled, 0), greatest(coalesce(l.more, 0), 0)), 0
+            coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + coalesce(l.burnt, 0)
+                - least(greatest(coalesce(k.lapsed + k.rolled, 0) - coalesce(w.burnt, 0), 0), greatest(coalesce(l.burnt, 0), 0)), 0
         ) END AS overage_in_all
     FROM notes n
     CROSS JOIN LATERAL (
@@ -51,6 +60,10 @@ WITH said AS (
     LEFT JOIN corrected l ON l.tenant = n.tenant AND l.number = n.number AND l.meter = m.meter
     LEFT JOIN period_closures k ON k.tenant = n.tenant AND k.meter = m.meter AND k.period_start = n.period_start
     LEFT JOIN carried_holds h ON h.tenant = n.tenant AND h.meter = m.meter AND h.period_start = n.period_start
+    LEFT JOIN LATERAL (
+        SELECT greatest(o.adjusted - o.paid_before, 0) AS burnt FROM corrections o
+        WHERE o.tenant = n.tenant AND o.meter = m.meter AND o.booked_in = n.period_start AND o.period_start = n.period_start
+    ) w ON true
 )
 SELECT concat_ws(' ', 'statement of', tenant, meter, period_start AT TIME ZONE 'UTC') AS what,
     concat('says ', s.consumed, ' used and ', s.overage, ' overage, the books ', b.consumed, ' and ', b.overage) AS detail

@@ -1,7 +1,9 @@
-//! Adjustments of usage: of an open period the gate is corrected, of a closed one the ledger.
+//! Adjustments of usage: of an open period the gate is corrected, of a closed one the ledger, and of holds that were
+//! carried on.
 
 use super::{Adjustments, meter_of};
 use crate::domain::adjustment::{AdjustmentId, AdjustmentTerms};
+use crate::domain::instant::rfc3339;
 use crate::domain::period::WindowKind;
 use crate::ledger::{CorrectedPeriod, StoredAdjustment, Unbookable};
 use crate::operations::error::{Answer, OperationError};
@@ -95,12 +97,24 @@ pub(super) fn unbookable(why: &Unbookable) -> OperationError {
         Unbookable::NotUsedThen(used) => OperationError::field(
             "/amount",
             format!(
-                "takes back more than the {used} that were used in that hour: date the rest when it was used"
+                "takes back more than the {used} that were used in that hour: date the rest when it was used, and name \
+                 in `corrects` the reservation of what was held in an earlier period"
             ),
         ),
         Unbookable::BelowZero(used) => OperationError::field(
             "/amount",
-            format!("takes back more than the {used} that were used in that period"),
+            format!(
+                "takes back more than the {used} that were used in that period: name in `corrects` the reservation of \
+                 what was held in it and consumed later"
+            ),
+        ),
+        Unbookable::NotConsumedOfHold(left, start_ms) => OperationError::field(
+            "/amount",
+            format!(
+                "takes back more than the {left} that were consumed of that reservation in the period from {}: date \
+                 the rest in the period in which it was consumed",
+                rfc3339(*start_ms)
+            ),
         ),
     }
 }

@@ -43,6 +43,7 @@ pub struct QuotaParts {
     pub carried: Units,
     /// What was consumed of it that the gate does not count: facts that came after their period was closed.
     pub consumed_beside_gate: Units,
-    /// What finance corrects of closed periods and is booked in this one, below zero where less was used.
+    /// What finance corrects of closed periods and carried holds and is booked in this one, below zero where less was
+    /// used.
     pub adjusted: Decimal,
 }

@@ -1,0 +1,89 @@
+//! Use of a hold that was carried on when its period was closed. No counter of the gate has it, so the ledger alone
+//! corrects it: in the period where it stands, whose statement bills it.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{self, Bool, Numeric, Text, Timestamptz};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use rust_decimal::Decimal;
+
+use super::AdjustmentTerms;
+use crate::domain::carried_use::CarriedUse;
+use crate::domain::ids::MeterId;
+use crate::domain::period::Window;
+use crate::ledger::LedgerError;
+use crate::ledger::columns::Milliseconds;
+use crate::ledger::prepared::sql_query;
+
+/// What was consumed of a carried hold in one period.
+pub(super) struct CarriedHold {
+    /// Its reservation.
+    pub(super) id: uuid::Uuid,
+    /// The period to which it was carried.
+    pub(super) period: Window,
+    pub(super) used: CarriedUse,
+}
+
+/// What an adjustment corrects of a carried hold.
+pub(super) struct OfCarried {
+    /// Its reservation.
+    pub(super) hold: uuid::Uuid,
+    /// How much of it the period before had paid for.
+    pub(super) paid_before: Decimal,
+}
+
+impl OfCarried {
+    pub(super) fn of(hold: &CarriedHold, amount: Decimal) -> Self {
+        Self { hold: hold.id, paid_before: hold.used.paid_part(amount) }
+    }
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = sql_types::Uuid)]
+    hold: uuid::Uuid,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    period_end: Milliseconds,
+    #[diesel(sql_type = Bool)]
+    carried: bool,
+    #[diesel(sql_type = Numeric)]
+    consumed: Decimal,
+    #[diesel(sql_type = Numeric)]
+    burnt: Decimal,
+    #[diesel(sql_type = Numeric)]
+    corrected: Decimal,
+    #[diesel(sql_type = Numeric)]
+    corrected_of_paid: Decimal,
+}
+
+/// The carried hold that an adjustment dated in the period `dated` corrects: it names it in `corrects`. Of several
+/// periods in which use of it stands that is the one of the date, else the last one. None where it names none, or use
+/// of it from before it was carried on.
+pub(super) async fn find(
+    connection: &mut AsyncPgConnection,
+    terms: &AdjustmentTerms,
+    meter: &MeterId,
+    dated: Window,
+) -> Result<Option<CarriedHold>, LedgerError> {
+    let Some(corrects) = terms.corrects else { return Ok(None) };
+    let read = sql_query(include_str!("../sql/use_of_carried_hold.sql"))
+        .bind::<Text, _>(&terms.tenant)
+        .bind::<Text, _>(meter)
+        .bind::<sql_types::Uuid, _>(corrects);
+    let mut rows: Vec<Row> = read.load(connection).await?;
+    let of_date = rows.iter().position(|row| row.period_start.0 == dated.start_ms);
+    let Some(row) = of_date.map(|place| rows.swap_remove(place)).or_else(|| rows.pop()) else {
+        return Ok(None);
+    };
+    Ok(row.carried.then(|| CarriedHold {
+        id: row.hold,
+        period: Window { start_ms: row.period_start.0, end_ms: row.period_end.0 },
+        used: CarriedUse {
+            consumed: row.consumed,
+            burnt: row.burnt,
+            corrected: row.corrected,
+            corrected_of_paid: row.corrected_of_paid,
+        },
+    }))
+}
