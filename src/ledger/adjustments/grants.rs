@@ -165,21 +165,25 @@ impl Ledger {
     }
 }
 
-/// Has adjustments be carried out again that lowered the allowance by voiding this grant: more of it is voided since,
-/// which they grant again.
+/// Has the adjustment be carried out again that lowered the allowance by voiding this grant: more of it is voided
+/// since, which it grants again.
 pub(in crate::ledger) async fn carry_out_again(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
     voided: GrantId,
 ) -> Result<(), LedgerError> {
-    let by = adjustment_grants::table
+    // A grant is voided by one adjustment at the most.
+    let by: Option<uuid::Uuid> = adjustment_grants::table
         .filter(adjustment_grants::tenant.eq(tenant))
         .filter(adjustment_grants::grant_id.eq(voided.uuid()))
         .filter(adjustment_grants::is_voided)
-        .select(adjustment_grants::adjustment);
+        .select(adjustment_grants::adjustment)
+        .first(connection)
+        .await
+        .optional()?;
+    let Some(by) = by else { return Ok(()) };
     let booked = adjustments::table
-        .filter(adjustments::tenant.eq(tenant))
-        .filter(adjustments::id.eq_any(by))
+        .filter(adjustments::id.eq(by))
         .filter(adjustments::booked_amount.eq(adjustments::amount.nullable()));
     let approved = (
         adjustments::state.eq(AdjustmentState::Approved.as_str()),
