@@ -57,8 +57,11 @@ impl RolledAmount {
     pub fn burnables(period: Window, amounts: &[Self]) -> Vec<Burnable> {
         let burnable = |(number, Self { rolled_in, grows }): (i64, &Self)| {
             let whole = Burnable::of_rolled_in(period, rolled_in.amount);
+            // Its last period is counted; that may end sooner than was foreseen, where the tenant has another calendar.
+            let is_last = rolled_in.periods_left == 0;
+            let ends_at_ms = if is_last { period.end_ms } else { rolled_in.ends_at_ms.max(period.end_ms) };
             let place = BurnPlace {
-                expires_at_ms: rolled_in.ends_at_ms.max(period.end_ms),
+                expires_at_ms: ends_at_ms,
                 created_at_ms: whole.place.created_at_ms.saturating_add(number),
                 ..whole.place
             };
@@ -282,6 +285,14 @@ mod tests {
         #[case] expected: i64,
     ) {
         assert_eq!(terms(min, max).kept(unused.into()), Decimal::from(expected));
+    }
+
+    #[test]
+    fn what_counts_for_the_last_time_burns_as_of_the_end_of_its_period_wherever_that_was_foreseen() {
+        let later = RolledIn { ends_at_ms: 900, ..rolled(10, 0) };
+        let amounts = [later, rolled(10, 2)].map(RolledAmount::from);
+        let ends = RolledAmount::burnables(PERIOD, &amounts).into_iter().map(|one| one.place.expires_at_ms);
+        assert_eq!(ends.collect::<Vec<_>>(), [100, 300]);
     }
 
     #[test]

@@ -21,7 +21,8 @@ impl Ledger {
             if let Some((tenant, meter)) = after {
                 let later = untold_capacities::tenant.gt(tenant);
                 let same = untold_capacities::tenant.eq(tenant).and(untold_capacities::meter.gt(meter));
-                found = found.filter(later.or(same));
+                // The first condition is one of the index, so that a page begins where the one before has ended.
+                found = found.filter(untold_capacities::tenant.ge(tenant)).filter(later.or(same));
             }
             found.order((untold_capacities::tenant, untold_capacities::meter)).limit(number::limit(limit))
         };
@@ -91,6 +92,9 @@ pub(crate) async fn raise_all_versions(
     quotas: &[(&TenantId, &MeterId)],
     now_ms: i64,
 ) -> Result<(), LedgerError> {
+    if quotas.is_empty() {
+        return Ok(());
+    }
     sql_query(include_str!("sql/raise_capacity_versions.sql"))
         .bind::<Array<Text>, _>(quotas.iter().map(|(tenant, _)| *tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(quotas.iter().map(|(_, meter)| *meter).collect::<Vec<_>>())

@@ -15,8 +15,8 @@ use super::prepared::sql_query;
 use super::quotas::PeriodKey;
 use super::schema::{grants, period_closures, unwindings};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, capacities, continued_grants, cursors, cuts, grants as stored_grants,
-    instant, journal, number,
+    BEGIN_BOOKING, Ledger, LedgerError, adjustments, capacities, continued_grants, cursors, cuts,
+    grants as stored_grants, instant, journal, number,
 };
 use crate::domain::entry::Posting;
 use crate::domain::grant::GrantId;
@@ -253,5 +253,5 @@ async fn lapse_again(
         .set(grants::settled_amount.eq(Some(unburnt.decimal())))
         .execute(connection)
         .await?;
-    Ok(())
+    adjustments::carry_out_again(connection, &stored.tenant, id).await
 }

@@ -1,7 +1,7 @@
 //! The close of periods: once a period's grace is over and everything in it is booked, open holds go over to the next
 //! one, what is unused rolls over or lapses, and what was used beyond the quota becomes overage.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,23 +19,16 @@ use crate::operations::memory::{Memory, quota_period};
 use crate::operations::run_progress::RunProgress;
 
 /// How many periods are read at once: so many that those of one partition fill a chunk.
-const PAGE: usize = 20_000;
+const PAGE: usize = 51_200;
 /// How many are closed in one transaction; the writer waits for its partition meanwhile.
 const CHUNK: usize = 200;
 /// In how many partitions periods are closed side by side: while the books of one are written, what another's close
 /// needs is worked out.
 const PARTITIONS_AT_ONCE: usize = 3;
+/// In how many partitions at once it is waited for what is booked there first.
+const PASSED_AT_ONCE: usize = 8;
 /// How often a chunk is closed again for which a next period was prepared by an older version of its tenant.
 const TRIES: usize = 3;
-
-/// What the close of a partition's periods waits for: its boundary at an instant (unix ms).
-#[derive(Clone, Copy)]
-struct Passing<'a> {
-    boundaries: &'a Boundaries<'a>,
-    instant_ms: i64,
-    grace: Duration,
-    dry_run: bool,
-}
 
 /// Closes periods.
 pub struct Periods {
@@ -118,11 +111,16 @@ impl Periods {
                     false => not_left.push((partition, periods, left.of(partition))),
                 }
             }
-            let closing = stream::iter(not_left).map(|(partition, periods, mut left)| async move {
-                let passing = Passing { boundaries, instant_ms, grace, dry_run: manner.dry_run };
-                let closed = self.close_in(partition, &periods, passing, &mut left).await;
-                progress.add(closed.closed);
-                (closed, left)
+            let partitions = not_left.iter().map(|(partition, ..)| *partition);
+            let partitions = if manner.dry_run { Vec::new() } else { partitions.collect() };
+            let mut places = pass_in(partitions, boundaries, instant_ms).await;
+            let closing = stream::iter(not_left).map(|(partition, periods, mut left)| {
+                let place = places.remove(&partition).unwrap_or(Ok(Some(OutboxId::default())));
+                async move {
+                    let closed = self.close_in(partition, &periods, place, (manner, grace), &mut left).await;
+                    progress.add(closed.closed);
+                    (closed, left)
+                }
             });
             let mut closing = closing.buffer_unordered(PARTITIONS_AT_ONCE);
             while let Some((closed, left_of_it)) = closing.next().await {
@@ -133,21 +131,19 @@ impl Periods {
         Ok(done)
     }
 
-    /// Closes periods of one partition, once everything that the gate did before the instant is booked there.
+    /// Closes periods of one partition as of a place, if everything that the gate did before it is booked there.
     async fn close_in(
         &self,
         partition: Partition,
         periods: &[EndedPeriod],
-        Passing { boundaries, instant_ms, grace, dry_run }: Passing<'_>,
+        place: Answer<Option<OutboxId>>,
+        (manner, grace): (Manner, Duration),
         left: &mut LeftPartitions,
     ) -> Closed {
-        let place = match dry_run {
-            true => Ok(Some(OutboxId::default())),
-            false => boundaries.pass_to_close(partition, instant_ms).await,
-        };
         match place {
             Ok(Some(after)) => {
-                let closing = Closing { after, grace, dry_run, now_ms: self.core.gate_now_ms() };
+                let now_ms = self.core.gate_now_ms();
+                let closing = Closing { after, grace, dry_run: manner.dry_run, now_ms };
                 self.close_chunks(partition, periods, closing, left).await
             }
             Ok(None) => waiting(periods.len()),
@@ -296,6 +292,18 @@ impl Periods {
         let next = quota_period(&entry, &ended.meter, ended.period.end_ms).filter(|_| !is_archived);
         Ok((next, Some(ends_ms)))
     }
+}
+
+/// Passes an instant in these partitions, before anything is closed: the writer that books there waits for a
+/// partition in which periods are being closed. Returns their places.
+async fn pass_in(
+    partitions: Vec<Partition>,
+    boundaries: &Boundaries<'_>,
+    instant_ms: i64,
+) -> HashMap<Partition, Answer<Option<OutboxId>>> {
+    let passing = stream::iter(partitions)
+        .map(|partition| async move { (partition, boundaries.pass_to_close(partition, instant_ms).await) });
+    passing.buffer_unordered(PASSED_AT_ONCE).collect().await
 }
 
 /// Parts of at most [`CHUNK`] periods that name each tenant's meter once: what one of its periods rolls over has to

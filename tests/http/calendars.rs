@@ -282,3 +282,33 @@ async fn usage_of_days_and_months_that_are_over_stays_as_it_was_after_a_change_o
     assert_eq!(used("day").await, ["2026-04-01T22:00:00Z 7", april, last_day]);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_a_month_stays_one_where_only_the_anchor_day_changes() {
+    let app = in_utc_at("2026-03-10T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "20").await, 201);
+    change(&app, "UTC", 15).await;
+    // The period of the old anchor day ends with March.
+    app.move_clock("2026-04-10T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "3").await, 201);
+    app.move_clock("2026-04-20T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "4").await, 201);
+    change(&app, "UTC", 10).await;
+    app.move_clock("2026-05-12T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "5").await, 201);
+    app.move_clock("2026-05-18T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "6").await, 201);
+    app.drained().await;
+    let path = "/v1/tenants/acme/usage?granularity=month&from=2026-03-01T00:00:00Z";
+    let answer = app.get(path).await.expect(200).body;
+    let rows = answer["data"].as_array().unwrap().iter();
+    let months: Vec<_> = rows.map(|row| (row["start"].as_str().unwrap(), &row["consumed"])).collect();
+    let month = |start, consumed: &str| (start, json!(consumed));
+    let expected = [
+        month("2026-05-01T00:00:00Z", "11"),
+        month("2026-04-01T00:00:00Z", "7"),
+        month("2026-03-01T00:00:00Z", "20"),
+    ];
+    assert_eq!(months, expected.each_ref().map(|(start, consumed)| (*start, consumed)));
+    app.finish().await;
+}

@@ -131,6 +131,13 @@ impl TenantPolicy {
         self.collect(self.meters(), subjects, Work::Any, at_ms, windows)
     }
 
+    /// The counter of a meter's quota at `at_ms`, for work of this meter alone.
+    pub fn quota_counter(&self, meter: &MeterId, at_ms: i64, windows: &Windows) -> Option<Counter> {
+        let request =
+            Request { tenant: &self.tenant, meter, line: index_of(0), work: Work::Any, at_ms, windows };
+        self.quotas.get(meter).map(|rule| rule.counter(&request))
+    }
+
     fn collect<'a>(
         &self,
         meters: impl IntoIterator<Item = &'a MeterId>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
@@ -163,4 +163,29 @@ impl Ledger {
         let rows = self.load(query).await?;
         self.with_grants(rows).await
     }
+}
+
+/// Has adjustments be carried out again that lowered the allowance by voiding this grant: more of it is voided since,
+/// which they grant again.
+pub(in crate::ledger) async fn carry_out_again(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    voided: GrantId,
+) -> Result<(), LedgerError> {
+    let by = adjustment_grants::table
+        .filter(adjustment_grants::tenant.eq(tenant))
+        .filter(adjustment_grants::grant_id.eq(voided.uuid()))
+        .filter(adjustment_grants::is_voided)
+        .select(adjustment_grants::adjustment);
+    let booked = adjustments::table
+        .filter(adjustments::tenant.eq(tenant))
+        .filter(adjustments::id.eq_any(by))
+        .filter(adjustments::booked_amount.eq(adjustments::amount.nullable()));
+    let approved = (
+        adjustments::state.eq(AdjustmentState::Approved.as_str()),
+        adjustments::booked_at.eq(None::<DateTime<Utc>>),
+        adjustments::booked_amount.eq(None::<Decimal>),
+    );
+    diesel::update(booked).set(approved).execute(connection).await?;
+    Ok(())
 }

@@ -30,6 +30,7 @@ use crate::ledger::prepared::sql_query;
 use self::carried::OfCarried;
 use self::stored::Row;
 
+pub(super) use grants::carry_out_again;
 pub(super) use usage::decline_discarded;
 
 pub use grants::AdjustmentGrant;

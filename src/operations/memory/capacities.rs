@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use futures::future::join_all;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Memory;
 use crate::domain::counter::Counter;
@@ -17,7 +17,13 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::policy_store::TenantEntry;
 
-/// To how many warm tenants capacities are sent at once.
+/// How many quotas are listed at once whose capacity the gate lacks, ...
+const UNTOLD_PAGE: usize = 6_000;
+/// ... the capacities of how many are read together, ...
+const READ_AT_ONCE: usize = 500;
+/// ... and how many such reads are under way.
+const READS_AT_ONCE: usize = 3;
+/// To how many warm tenants of each capacities are sent at once.
 const TOLD_AT_ONCE: usize = 32;
 /// To how many others: a cold one is restored, which takes a connection of the ledger.
 const SENT_AT_ONCE: usize = 4;
@@ -77,14 +83,18 @@ impl Memory {
     /// [`Self::send_untold_capacities`] but to partitions that are left; those of them for which a server is away are
     /// left too.
     pub(in crate::operations) async fn send_untold_except(&self, left: &mut LeftPartitions) -> Answer<u64> {
-        const PAGE: usize = 500;
         let (mut told, mut after) = (0, None);
         loop {
-            let page = self.core.ledger.untold_capacities(after.as_ref(), PAGE).await?;
+            let page = self.core.ledger.untold_capacities(after.as_ref(), UNTOLD_PAGE).await?;
             let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
             after = Some((tenant.clone(), meter.clone()));
-            let (sent, unsent) = self.send_to_warm(page).await?;
-            told += sent + self.send_each(&unsent, left).await;
+            // While the gate gets some, others are read.
+            let parts: Vec<_> = page.chunks(READ_AT_ONCE).map(<[_]>::to_vec).collect();
+            let sending = stream::iter(parts).map(|some| self.send_to_warm(some));
+            let sent: Vec<_> = sending.buffer_unordered(READS_AT_ONCE).try_collect().await?;
+            for (sent, unsent) in sent {
+                told += sent + self.send_each(&unsent, left).await;
+            }
         }
     }
 
@@ -192,7 +202,5 @@ pub(super) fn period_of(entry: &TenantEntry, quota: &Counter) -> Option<QuotaPer
 /// The tenant's quota of this meter, in the period of `at_ms`.
 pub(super) fn quota_of(entry: &TenantEntry, meter: &MeterId, at_ms: i64) -> Option<Counter> {
     // Computed apart: the entry keeps the current windows.
-    let windows = entry.calendars.windows(at_ms);
-    let counters = entry.policy.overview(&[], at_ms, &windows).counters;
-    counters.into_iter().find(|counter| counter.is_quota() && counter.meter == *meter)
+    entry.policy.quota_counter(meter, at_ms, &entry.calendars.windows(at_ms))
 }

@@ -229,12 +229,8 @@ impl Memory {
     ) -> Answer<u64> {
         // What a lowered plan takes is known before what is left of grants that end later.
         self.settle_lowered(tenant, now_ms, left).await?;
-        let mut settled = self.settle_at_cuts(tenant, now_ms, left).await?;
-        // What was taken back is settled after what had ended before it, and before what has ended after it.
-        while self.settle_unwound(tenant, now_ms, left).await? > 0 {
-            settled += self.settle_at_cuts(tenant, now_ms, left).await?;
-        }
-        Ok(settled)
+        let settled = self.settle_at_cuts(tenant, now_ms, left).await?;
+        Ok(settled + self.settle_unwound(tenant, now_ms, left).await?)
     }
 
     /// Books what is unburnt of grants at the cuts where they have ended. Returns of how many.
@@ -262,7 +258,8 @@ impl Memory {
         }
     }
 
-    /// Books what use that was taken back leaves of grants that had ended. Returns of how many quotas.
+    /// Books what use that was taken back leaves of grants that had ended: after what had ended before it, and before
+    /// what has ended after it. Returns how often something was booked.
     async fn settle_unwound(
         &self,
         tenant: Option<&TenantId>,
@@ -280,9 +277,14 @@ impl Memory {
                     continue;
                 }
                 let item = format!("use of {} that was taken back of tenant {}", quota.1, quota.0);
-                let booked = self.core.ledger.settle_unwound(quota, now_ms).await;
-                let booked = booked.map_err(OperationError::from);
-                settled += self.counted(left, partition, &item, booked).await;
+                loop {
+                    let booked = self.core.ledger.settle_unwound(quota.clone(), now_ms).await;
+                    let booked = booked.map_err(OperationError::from);
+                    if self.counted(left, partition, &item, booked).await == 0 {
+                        break;
+                    }
+                    settled += 1 + self.settle_at_cuts(Some(&quota.0), now_ms, left).await?;
+                }
             }
         }
     }

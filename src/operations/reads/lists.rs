@@ -86,7 +86,9 @@ impl Reads {
             }
         };
         let zone_of = |dated: DatedCalendar| (dated.from_ms, dated.calendar.zone.name().to_owned());
-        let zones = calendars.dated().into_iter().map(zone_of).collect();
+        let mut zones: Vec<_> = calendars.dated().into_iter().map(zone_of).collect();
+        // A calendar may change in its anchor day alone.
+        zones.dedup_by(|later, earlier| later.1 == earlier.1);
         let span_ms = (from_ms.unwrap_or(start_ms), to_ms.unwrap_or(now_ms.saturating_add(1)));
         if span_ms.0 >= span_ms.1 {
             return Err(OperationError::Malformed(

@@ -1,0 +1,1 @@
+ALTER TABLE quota_periods RESET (fillfactor);
