@@ -76,7 +76,7 @@ pub(super) async fn find(
     let Some(row) = of_date.map(|place| rows.swap_remove(place)).or_else(|| rows.pop()) else {
         return Ok(None);
     };
-    Ok(row.carried.then(|| CarriedHold {
+    Ok(row.carried.then_some(CarriedHold {
         id: row.hold,
         period: Window { start_ms: row.period_start.0, end_ms: row.period_end.0 },
         used: CarriedUse {
