@@ -193,10 +193,23 @@ impl Client {
             let body = in_time(answer.bytes()).await.unwrap_or_default();
             return Err(problem::failure(&format!("GET {path}"), status.as_u16(), &body));
         }
-        while let Some(part) = in_time(answer.chunk()).await.map_err(|cut| self.unreachable(&cut))? {
-            take(&part)?;
+        let mut has_some = false;
+        loop {
+            match in_time(answer.chunk()).await {
+                Ok(Some(part)) => take(&part)?,
+                Ok(None) => return Ok(()),
+                Err(cut) if has_some => return Err(self.broken_off(&cut)),
+                Err(cut) => return Err(self.unreachable(&cut)),
+            }
+            has_some = true;
         }
-        Ok(())
+    }
+
+    /// The failure of a service that stopped in the middle of a file.
+    fn broken_off(&self, cut: &Unanswered) -> Failure {
+        Failure::new(format!("the service at {} has not sent the whole file: {}", self.url, cut.why))
+            .exit(Exit::Unreachable)
+            .remedy("what was printed is not whole: run the command again, and write it to a file, which does not wait")
     }
 
     /// The failure of a service that does not answer.

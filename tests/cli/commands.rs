@@ -1,5 +1,8 @@
 //! Exit codes and sentences of the commands, without a service.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use super::{deserted_url, example, run, tollgate};
 
 #[test]
@@ -20,6 +23,23 @@ fn a_service_that_does_not_answer_is_exit_4_with_a_clear_sentence() {
         assert!(error.contains("next: "), "{error}");
         assert_eq!(out, "");
     }
+}
+
+#[test]
+fn a_file_that_is_broken_off_is_said_not_to_be_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let service = std::thread::spawn(move || {
+        let (mut caller, _) = listener.accept().unwrap();
+        caller.read(&mut [0; 4096]).unwrap();
+        caller.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\ntenant,meter\r\n").unwrap();
+    });
+    let report = ["report", "usage", "--output", "csv", "--url", &url, "--key", "tg_k_s"];
+    let (code, out, error) = run(&mut tollgate(&report));
+    service.join().unwrap();
+    assert_eq!((code, out.as_str()), (4, "tenant,meter\n"), "{error}");
+    assert!(error.contains(&format!("the service at {url} has not sent the whole file")), "{error}");
+    assert!(error.contains("next: what was printed is not whole"), "{error}");
 }
 
 #[test]
