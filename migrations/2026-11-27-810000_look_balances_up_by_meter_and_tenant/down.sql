@@ -1,0 +1,2 @@
+DROP INDEX balances_by_meter;
+CREATE INDEX balances_by_meter ON balances (meter);
