@@ -200,7 +200,8 @@ impl Run {
     }
 
     async fn put(&self, path: &str, definition: Value) {
-        let answer = self.answered(async |app| app.put(path, definition.clone()).await).await;
+        let path = format!("/v1/admin/{path}");
+        let answer = self.answered(async |app| app.put(&path, definition.clone()).await).await;
         assert!(matches!(answer.status, 200 | 201), "{path}: {answer:?}");
     }
 

@@ -122,7 +122,7 @@ async fn compared_every_second_through_a_turn_of_the_month_no_tenant_differs_wha
     let closed = format!(
         "SELECT count(*) = {count} AS all FROM period_closures WHERE meter = 'page' AND tenant LIKE 'tenant-%'"
     );
-    wait_for("January is closed", Duration::from_secs(60), async || {
+    wait_for("January is closed", Duration::from_secs(300), async || {
         (rows(&app.database, &closed).await == ["true"]).then_some(())
     })
     .await;
