@@ -385,6 +385,11 @@ impl Adjustments {
                 }
             }
             let is_voided = voided < wanted;
+            // What is to be granted again would have ended by now.
+            let is_over = |ended: &StoredGrant| ended.expires_at_ms <= self.core.gate_now_ms();
+            if voided > wanted && last.as_ref().is_some_and(is_over) {
+                return Ok(Some(-wanted));
+            }
             let place = i16::try_from(noted.len()).unwrap_or(i16::MAX);
             let next = if is_voided {
                 let is_new = |grant: &&(StoredGrant, Decimal)| noted.iter().all(|note| note.id != grant.0.id);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use tollgate::writer::retry;
 
@@ -282,10 +283,16 @@ async fn what_was_taken_back_and_what_it_left_are_proven_by_each_other() {
     app.finish().await;
 }
 
+#[rstest]
+#[case::while_it_would_go_on("2026-12-01T00:00:00Z", 65)]
+#[case::after_it_would_have_ended("2026-03-11T00:00:00Z", 50)]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allowance_that_was_lowered_takes_no_more_than_it_says_once_use_from_before_is_taken_back() {
+async fn an_allowance_that_was_lowered_takes_no_more_than_it_says_once_use_from_before_is_taken_back(
+    #[case] until: &str,
+    #[case] left: u64,
+) {
     let app = app().await;
-    given(&app, "large", "2026-12-01T00:00:00Z", json!({ "amount": "40", "kind": "promotional" })).await;
+    given(&app, "large", until, json!({ "amount": "40", "kind": "promotional" })).await;
     used(&app, "a", 20).await;
     let lower = json!({
         "tenant": "acme", "meter": "page", "effect": "allowance", "amount": "-10", "happened_at": MARCH_10,
@@ -294,13 +301,15 @@ async fn an_allowance_that_was_lowered_takes_no_more_than_it_says_once_use_from_
     let lower = app.post_keyed("/v1/adjustments", "lower", lower).await.expect(201).body;
     let lower = carried_out(&app, lower).await;
     assert_eq!((&lower["status"], &lower["booked_amount"]), (&json!("booked"), &json!("-10")));
-    assert_eq!(app.quota().await.text("/quotas/0/remaining"), "60");
+    app.move_clock(MARCH_12).await;
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(app.quota().await.text("/quotas/0/remaining"), if left == 65 { "60" } else { "50" });
     corrected(&app, "less", "-5", MARCH_10).await;
     app.app().operations.grants.follow().await.unwrap();
     follow(&app).await;
     let path = format!("/v1/adjustments/{}", lower["id"].as_str().unwrap());
     assert_eq!(app.get(&path).await.expect(200).text("/booked_amount"), "-10");
     assert_eq!(faults(&app).await, [""; 0]);
-    uses_all(&app, 65).await;
+    uses_all(&app, left).await;
     app.finish().await;
 }
