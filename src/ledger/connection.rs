@@ -255,17 +255,14 @@ impl Ledger {
 
 /// Begins an ordinary transaction.
 pub(crate) const BEGIN: &str = "BEGIN";
-/// Begins one that books, with kept plans. Each row is looked up by index: a plan made while a table was small would
-/// otherwise go on reading the whole table when it has grown, in the order of an index too, for a hash or a merge.
-pub(crate) const BEGIN_BOOKING: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
-    SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off; SET LOCAL jit = off; \
-    SET LOCAL plan_cache_mode = force_generic_plan";
+/// Begins one that books, with kept plans. Index scans are forced: a plan made while a table was small would otherwise
+/// go on reading the whole table when it has grown.
+pub(crate) const BEGIN_BOOKING: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_generic_plan";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Begins a snapshot that looks up by index alone, with kept plans, as booking does.
 pub(crate) const BEGIN_LOOK_UP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; \
-    SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off; SET LOCAL jit = off; \
-    SET LOCAL plan_cache_mode = force_generic_plan";
+    SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_generic_plan";
 
 /// Begins reads within a transaction: each may take only this long, and a failure does not harm the transaction.
 pub(crate) async fn begin_aside(
@@ -353,9 +350,8 @@ pub(super) fn discard(connection: Object<AsyncPgConnection>) {
 
 /// A statement is parsed once, but planned each time, for its values and the current size of the tables.
 const NEW_PLANS: &str = "SET plan_cache_mode = force_custom_plan;";
-/// A statement is planned once too. Each row is looked up by index, even while the tables are small.
-const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
-    SET enable_mergejoin = off; SET enable_material = off; SET jit = off;";
+/// A statement is planned once too. Index scans are forced, even while the tables are small.
+const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off;";
 /// The most connections that look up with kept plans.
 const LOOK_UPS_MAX: usize = 3;
 

@@ -38,7 +38,11 @@ SELECT c.tenant, c.meter, c.period_start, g.id, c.amount, g.kind, g.priority, g.
     g.voided_at, NULL, false, g.expires_at > w.period_end, false, g.max_rollover, g.min_rollover, r.epochs, r.sequences, r.amounts, 0, 0, 0, e.epoch, e.sequence,
     e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in), false, coalesce(e.is_at_instant, false)
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
-JOIN continued_grants c ON c.tenant = w.tenant AND c.meter = w.meter AND c.period_start = w.period_start
+-- Looked up one by one: a plan that is made while the table is empty would read all of it later.
+CROSS JOIN LATERAL (
+    SELECT * FROM continued_grants c
+    WHERE c.tenant = w.tenant AND c.meter = w.meter AND c.period_start = w.period_start OFFSET 0
+) c
 JOIN grants g ON g.tenant = c.tenant AND g.id = c.grant_id
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(r.epoch ORDER BY r.epoch, r.sequence), '{}') AS epochs,
@@ -54,7 +58,10 @@ SELECT q.tenant, q.meter, q.period_start, q.id, q.changed, 'promotional', 50::sm
     w.period_end, NULL, NULL, false, false, false, NULL, 0, '{}', '{}', '{}', e.epoch, e.sequence, e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in),
     NULL, NULL, NULL, e.is_at_instant, false
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
-JOIN quota_changes q USING (tenant, meter, period_start)
-JOIN balances s USING (tenant, meter, period_start)
+CROSS JOIN LATERAL (
+    SELECT * FROM quota_changes q
+    WHERE q.tenant = w.tenant AND q.meter = w.meter AND q.period_start = w.period_start OFFSET 0
+) q
+JOIN balances s ON s.tenant = w.tenant AND s.meter = w.meter AND s.period_start = w.period_start
 JOIN made e ON e.tenant = q.tenant AND e.grant_id = q.id AND e.is_end
 WHERE q.changed < 0

@@ -11,7 +11,11 @@ WITH closed AS (
     UNION ALL
     SELECT w.tenant, w.period_start, w.closed_at, n.grant_id
     FROM closed w
-    JOIN continued_grants n USING (tenant, meter, period_start)
+    -- Looked up one by one: a plan that is made while the table is empty would read all of it later.
+    CROSS JOIN LATERAL (
+        SELECT n.grant_id FROM continued_grants n
+        WHERE n.tenant = w.tenant AND n.meter = w.meter AND n.period_start = w.period_start OFFSET 0
+    ) n
 ), ended AS (
     UPDATE grants g SET settled_at = s.closed_at
     FROM standing s

@@ -19,14 +19,18 @@ WITH wanted AS (
         ) THEN 0 END
     FROM wanted w
     LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start
-    LEFT JOIN period_closures k ON k.tenant = w.tenant AND k.meter = w.meter AND k.period_start = w.period_start
+    -- Looked up one by one: a plan that is made while the table is empty would read all of it later.
+    LEFT JOIN LATERAL (
+        SELECT true AS is_closed FROM period_closures k
+        WHERE k.tenant = w.tenant AND k.meter = w.meter AND k.period_start = w.period_start OFFSET 0
+    ) k ON true
     LEFT JOIN LATERAL (
         SELECT q.version FROM quota_periods q
         WHERE q.tenant = w.tenant AND q.meter = w.meter AND q.period_start < w.period_start
         ORDER BY q.period_start DESC
         LIMIT 1
     ) b ON true
-    WHERE k.tenant IS NULL
+    WHERE k.is_closed IS NULL
     ORDER BY w.tenant, w.meter
     ON CONFLICT DO NOTHING
     RETURNING tenant, meter, period_start, period_end
