@@ -115,7 +115,10 @@ impl Periods {
             let partitions = if manner.dry_run { Vec::new() } else { partitions.collect() };
             let mut places = pass_in(partitions, boundaries, instant_ms).await;
             let closing = stream::iter(not_left).map(|(partition, periods, mut left)| {
-                let place = places.remove(&partition).unwrap_or(Ok(Some(OutboxId::default())));
+                let place = match manner.dry_run {
+                    true => Ok(Some(OutboxId::default())),
+                    false => places.remove(&partition).unwrap_or(Ok(None)),
+                };
                 async move {
                     let closed = self.close_in(partition, &periods, place, (manner, grace), &mut left).await;
                     progress.add(closed.closed);

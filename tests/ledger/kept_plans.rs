@@ -9,6 +9,7 @@ use super::ledger;
 const BOOKING: &str = "SET enable_seqscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan";
 /// What one step of a plan may read for ten periods.
 const ROWS_MAX: u64 = 100;
+/// Postgres takes a table that was never vacuumed for larger than it is.
 const EMPTIED: &str = "VACUUM (ANALYZE) continued_grants, rolled_amounts";
 /// Two thousand periods that closes have filled, of as many tenants.
 const FILL: &str = "SET session_replication_role = replica; \

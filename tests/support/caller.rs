@@ -190,14 +190,19 @@ impl Caller {
     }
 
     /// Repeats a call as a client does while the answer is 503.
-    pub async fn post_until_answered(&self, path: &str, key: &str, body: Value) -> Answered {
+    pub async fn until_answered(&self, call: impl AsyncFn(&Self) -> Answered) -> Answered {
         loop {
-            let answer = self.post_keyed(path, key, body.clone()).await;
+            let answer = call(self).await;
             if answer.status != 503 {
                 return answer;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// A keyed post, [repeated](Self::until_answered).
+    pub async fn post_until_answered(&self, path: &str, key: &str, body: Value) -> Answered {
+        self.until_answered(async |caller| caller.post_keyed(path, key, body.clone()).await).await
     }
 
     /// Makes a key and returns a client with it.
