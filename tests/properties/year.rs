@@ -191,7 +191,7 @@ impl Run {
 
     async fn put(&self, path: &str, definition: Value) {
         let path = format!("/v1/admin/{path}");
-        let answer = self.app.until_answered(async |app| app.put(&path, definition.clone()).await).await;
+        let answer = until_answered(|| self.app.put(&path, definition.clone())).await;
         assert!(matches!(answer.status, 200 | 201), "{path}: {answer:?}");
     }
 
@@ -247,11 +247,11 @@ impl Run {
             && let Some(id) = self.grants.remove(&of)
         {
             let path = format!("/v1/admin/grants/{id}/void");
-            self.app.until_answered(async |app| app.post(&path, Value::Null).await).await;
+            until_answered(|| self.app.post(&path, Value::Null)).await;
         }
         let Some(grant) = &day.grant else { return };
         let path = format!("/v1/tenants/{name}/quota");
-        let quota = self.app.until_answered(async |app| app.get(&path).await).await.expect(200);
+        let quota = until_answered(|| self.app.get(&path)).await.expect(200);
         let calendar = CALENDARS[of % CALENDARS.len()];
         let ends = grant_end(noon(self.first, number), quota.text("/period/end"), calendar, grant);
         let body = amount(of, grant.pages).with("priority", grant.priority).with("expires_at", ends);
@@ -283,7 +283,7 @@ impl Run {
             }
             // Opens the period: what is not open is opened with what policy says then.
             let path = format!("/v1/tenants/{}/quota", tenant(of));
-            let quota = self.app.until_answered(async |app| app.get(&path).await).await.expect(200);
+            let quota = until_answered(|| self.app.get(&path)).await.expect(200);
             if let Some(plan) = day.plan {
                 let now = json!({ "plan": plan }).with("plan_from", "now");
                 let put = if plan == LOWERED { now } else { json!({ "plan": plan }) };

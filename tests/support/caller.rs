@@ -189,26 +189,26 @@ impl Caller {
         (self.with_key(Some(made.text("/key"))), made.text("/id").to_owned())
     }
 
-    /// Repeats a call as a client does while the answer is 503.
-    pub async fn until_answered(&self, call: impl AsyncFn(&Self) -> Answered) -> Answered {
-        loop {
-            let answer = call(self).await;
-            if answer.status != 503 {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// A keyed post, [repeated](Self::until_answered).
+    /// A keyed post, [repeated](until_answered).
     pub async fn post_until_answered(&self, path: &str, key: &str, body: Value) -> Answered {
-        self.until_answered(async |caller| caller.post_keyed(path, key, body.clone()).await).await
+        until_answered(|| self.post_keyed(path, key, body.clone())).await
     }
 
     /// Makes a key and returns a client with it.
     pub async fn make_key(&self, role: &str, tenant: Option<&str>) -> Self {
         let key = json!({ "name": role, "role": role, "tenant": tenant });
         self.with_key(Some(self.post("/v1/admin/keys", key).await.expect(201).text("/key")))
+    }
+}
+
+/// Repeats a call as a client does while the answer is 503.
+pub async fn until_answered<F: Future<Output = Answered>>(mut call: impl FnMut() -> F) -> Answered {
+    loop {
+        let answer = call().await;
+        if answer.status != 503 {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
