@@ -1,29 +1,40 @@
 #!lua flags=allow-oom
--- capacity: sets a quota's new capacity from the ledger; a version that is not higher than the stored one is ignored.
--- KEYS     1 meta  2 outbox  3 tenant's state
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 field  5 capacity
--- returns  { status, real time, time, '' }    DONE    KEPT: as new or newer is stored    COLD: the whole hash is cold
+-- capacity: sets new capacities of quotas from the ledger; a version that is not higher than the stored one is ignored.
+-- KEYS     1 meta  2 outbox, then per capacity its tenant's state
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's), then per capacity field and capacity
+-- returns  { status, real time, time, '', ... }
+--          DONE: a status for each, as bytes: DONE, KEPT: as new or newer is stored, COLD: the whole hash is cold
 --          ALARM: epoch found
 -- event    none
 -- include prelude
--- include unfit
+-- include out_of_time
 
--- read
+local function set_capacity(tenant, field, capacity)
+  local stored = redis.call('HMGET', tenant, 'h', field)
+  if not stored[1] or struct.unpack('<i8', stored[1]) ~= tonumber(ARGV[1]) then
+    return COLD
+  end
+  if stored[2] and struct.unpack('<i8', stored[2]) >= struct.unpack('<i8', capacity) then
+    return KEPT
+  end
+  redis.call('HSET', tenant, field, capacity)
+  return DONE
+end
+
+-- check
 local real, now, _, alarm = prelude(ARGV[3])
 if alarm then
   return alarm
 end
-local stored = redis.call('HMGET', KEYS[3], 'h', ARGV[4])
-
--- check
-local refused = unfit(real, now, stored[1], '')
-if refused then
-  return refused
-end
-if stored[2] and struct.unpack('<i8', stored[2]) >= struct.unpack('<i8', ARGV[5]) then
-  return { KEPT, real, now, '' }
+local late = out_of_time(real, now)
+if late then
+  return late
 end
 
 -- write
-redis.call('HSET', KEYS[3], ARGV[4], ARGV[5])
-return { DONE, real, now, '' }
+local statuses = {}
+for number = 1, #KEYS - 2 do
+  local status = set_capacity(KEYS[2 + number], ARGV[2 + 2 * number], ARGV[3 + 2 * number])
+  statuses[number] = string.char(status)
+end
+return { DONE, real, now, '', table.concat(statuses) }

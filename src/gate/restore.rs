@@ -24,6 +24,9 @@ const KEPT_LONGER_MS: i64 = 3_600_000;
 /// The most parts of a quota's capacity.
 pub const CAPACITY_PARTS_MAX: usize = 16;
 
+/// The most tenants whose capacities are set in one call.
+pub const CAPACITIES_MAX: usize = 32;
+
 /// A counter's absolute figures as of the snapshot.
 ///
 /// Pass one for every counter asked for, even if it is zero, **and one for every counter of the open records of the
@@ -338,9 +341,48 @@ impl Gate {
         capacity: &QuotaCapacity,
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
+        let outcomes = self.tell_capacities(partition, epoch, &[(tenant, capacity)], now_ms).await?;
+        Ok(outcomes.first().copied().ok_or(Undecodable("statuses of capacity"))?)
+    }
+
+    /// [`Self::set_capacity`] of several tenants of a partition in one call, at most [`CAPACITIES_MAX`]. Returns an
+    /// outcome for each, in their order.
+    ///
+    /// Errors: also where one of them cannot be written; some of the others then may be.
+    pub async fn set_capacities(
+        &self,
+        partition: Partition,
+        capacities: &[(&TenantId, &QuotaCapacity)],
+        now_ms: Option<i64>,
+    ) -> Result<Vec<RestoreOutcome>, GateError> {
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        self.tell_capacities(partition, epoch, capacities, now_ms).await
+    }
+
+    async fn tell_capacities(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        capacities: &[(&TenantId, &QuotaCapacity)],
+        now_ms: Option<i64>,
+    ) -> Result<Vec<RestoreOutcome>, GateError> {
+        if capacities.len() > CAPACITIES_MAX {
+            let reason = "more than 32 capacities in a call";
+            return Err(GateError::Malformed { script: "capacity", reason });
+        }
+        let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
+        keys.extend(capacities.iter().map(|(tenant, _)| self.keys.tenant(partition, tenant)));
         let mut arguments = self.mutating_in(epoch, now_ms);
-        arguments.extend(pack_capacity(capacity)?);
-        self.tell(partition, Script::Capacity, vec![self.keys.tenant(partition, tenant)], &arguments).await
+        for (_, capacity) in capacities {
+            arguments.extend(pack_capacity(capacity)?);
+        }
+        let reply: Reply = self.run(partition, Script::Capacity, &keys, &arguments).await?;
+        let statuses = reply.bytes(0)?;
+        if statuses.len() != capacities.len() {
+            return Err(Undecodable("statuses of capacity").into());
+        }
+        let status = |byte: &u8| Status::from_code(i64::from(*byte)).ok_or(Undecodable("a status"));
+        statuses.iter().map(|byte| Ok(outcome(status(byte)?)?)).collect()
     }
 
     /// Publishes the partition's cursor, up to which the ledger has booked; it only rises.
@@ -366,12 +408,16 @@ impl Gate {
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.extend(hashes);
         let reply: Reply = self.run(partition, script, &keys, arguments).await?;
-        match reply.status {
-            Status::Done => Ok(RestoreOutcome::Done),
-            Status::Warm | Status::Kept => Ok(RestoreOutcome::AlreadyWarm),
-            Status::Cold => Ok(RestoreOutcome::StillCold),
-            _ => Err(Undecodable("a status of a restore").into()),
-        }
+        Ok(outcome(reply.status)?)
+    }
+}
+
+fn outcome(status: Status) -> Result<RestoreOutcome, Undecodable> {
+    match status {
+        Status::Done => Ok(RestoreOutcome::Done),
+        Status::Warm | Status::Kept => Ok(RestoreOutcome::AlreadyWarm),
+        Status::Cold => Ok(RestoreOutcome::StillCold),
+        _ => Err(Undecodable("a status of a restore")),
     }
 }
 

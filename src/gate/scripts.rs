@@ -79,7 +79,7 @@ scripts! {
     RestoreRecord = "restore_record", "restore_record";
     /// Restores one open reservation of a warm tenant.
     RestoreHold = "restore_hold", "restore_hold";
-    /// Sets a quota's new capacity.
+    /// Sets new capacities of quotas.
     Capacity = "capacity", "capacity";
     /// Publishes the writer's cursor.
     Publish = "publish", "publish";

@@ -1,7 +1,10 @@
 use rstest::rstest;
-use tollgate::domain::ids::{Epoch, OutboxId, ReservationId};
+use tollgate::domain::amount::Units;
+use tollgate::domain::ids::{Epoch, OutboxId, ReservationId, TenantId};
 use tollgate::domain::reservation::{Record, ReservationState};
-use tollgate::gate::{GateError, HoldOutcome, ReserveOutcome, RestoreOutcome, RestorePage, WarmState};
+use tollgate::gate::{
+    GateError, HoldOutcome, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage, WarmState,
+};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -118,6 +121,34 @@ async fn a_capacity_of_a_lower_or_equal_version_is_ignored(#[values(Mode::Alone,
     assert_eq!(world.tell_capacity(told(2, 10)).await, RestoreOutcome::AlreadyWarm);
     assert_eq!(world.tell_capacity(told(3, 30)).await, RestoreOutcome::Done);
     assert_eq!(world.reading_at(START_MS, &quota(b"quota---")).await.room, Some(30));
+}
+
+#[rstest]
+#[tokio::test]
+async fn capacities_of_several_tenants_are_told_in_one_call_and_each_counts_by_itself(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let told = |version, amount| capacity(b"quota---", version, amount, i64::MAX / 4096);
+    assert_eq!(world.tell_capacity(told(2, 20)).await, RestoreOutcome::Done);
+    let tenants = (0..).map(|number| TenantId::parse(&format!("neighbour-{number}")).unwrap());
+    let neighbours = tenants.filter(|tenant| world.gate.partition_of(tenant) == world.partition);
+    let [warm, cold] = neighbours.take(2).collect::<Vec<_>>().try_into().unwrap();
+    let page = RestorePage { tenant: &warm, ..world.page(&[], Some(WarmState::default())) };
+    world.gate.restore_page(&page).await.unwrap();
+    let (old, new, parts) = (told(2, 5), told(7, 70), vec![(START_MS, Units::ZERO); 17]);
+    let tell = async |all: Vec<(&TenantId, &QuotaCapacity)>| {
+        world.gate.set_capacities(world.partition, &all, Some(START_MS)).await
+    };
+    let outcomes = tell(vec![(&cold, &new), (&world.tenant, &old), (&warm, &new)]).await.unwrap();
+    use RestoreOutcome::{AlreadyWarm, Done, StillCold};
+    assert_eq!(outcomes, [StillCold, AlreadyWarm, Done]);
+    assert_eq!(world.reading_at(START_MS, &quota(b"quota---")).await.room, Some(20));
+    assert_eq!(tell(vec![(&warm, &old), (&world.tenant, &new)]).await.unwrap(), [AlreadyWarm, Done]);
+    assert_eq!(world.reading_at(START_MS, &quota(b"quota---")).await.room, Some(70));
+    let unsound = QuotaCapacity { parts, ..told(9, 0) };
+    assert_matches!(tell(vec![(&world.tenant, &unsound)]).await, Err(GateError::Malformed { .. }));
+    assert_matches!(tell(vec![(&warm, &new); 33]).await, Err(GateError::Malformed { .. }));
 }
 
 #[rstest]

@@ -23,8 +23,10 @@ const UNTOLD_PAGE: usize = 6_000;
 const READ_AT_ONCE: usize = 500;
 /// ... and how many such reads are under way.
 const READS_AT_ONCE: usize = 3;
-/// To how many warm tenants of each capacities are sent at once.
-const TOLD_AT_ONCE: usize = 32;
+/// To how many warm tenants of a partition capacities are sent in one call: Redis is kept from others meanwhile, ...
+const TOLD_TOGETHER: usize = 16;
+/// ... and how many calls of each read are under way.
+const TOLD_AT_ONCE: usize = 4;
 /// To how many others: a cold one is restored, which takes a connection of the ledger.
 const SENT_AT_ONCE: usize = 4;
 /// How often a cold tenant is restored to tell it a capacity.
@@ -85,10 +87,11 @@ impl Memory {
     pub(in crate::operations) async fn send_untold_except(&self, left: &mut LeftPartitions) -> Answer<u64> {
         let (mut told, mut after) = (0, None);
         loop {
-            let page = self.core.ledger.untold_capacities(after.as_ref(), UNTOLD_PAGE).await?;
+            let mut page = self.core.ledger.untold_capacities(after.as_ref(), UNTOLD_PAGE).await?;
             let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
             after = Some((tenant.clone(), meter.clone()));
-            // While the gate gets some, others are read.
+            // Those of a partition stand together. While the gate gets some, others are read.
+            page.sort_by_key(|(tenant, ..)| self.core.gate.partition_of(tenant));
             let parts: Vec<_> = page.chunks(READ_AT_ONCE).map(<[_]>::to_vec).collect();
             let sending = stream::iter(parts).map(|some| self.send_to_warm(some));
             let sent: Vec<_> = sending.buffer_unordered(READS_AT_ONCE).try_collect().await?;
@@ -118,19 +121,22 @@ impl Memory {
         };
         let mut capacities: HashMap<_, _> =
             booked.unwrap_or_default().into_iter().filter_map(capacity).collect();
-        let with_capacity = |untold: Untold| {
-            let capacity = capacities.remove(&(untold.0.clone(), untold.1.clone()));
-            (untold, capacity)
-        };
-        let capacities: Vec<_> = untold.into_iter().map(with_capacity).collect();
-        let sending = stream::iter(capacities).map(|(untold, capacity)| self.send_one(untold, capacity));
-        let sent: Vec<_> = sending.buffer_unordered(TOLD_AT_ONCE).collect().await;
-        let (mut told, mut left) = (Vec::new(), Vec::new());
-        for one in sent {
-            match one {
-                Ok(one) => told.push(one),
-                Err(one) => left.push(one),
+        let (mut told, mut left, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+        for untold in untold {
+            match capacities.remove(&(untold.0.clone(), untold.1.clone())) {
+                Some(capacity) => changed.push((untold, capacity)),
+                None => left.push(untold),
             }
+        }
+        let partition_of = |(untold, _): &(Untold, _)| self.core.gate.partition_of(&untold.0);
+        let of_partitions = changed.chunk_by(|one, next| partition_of(one) == partition_of(next));
+        let calls: Vec<_> =
+            of_partitions.flat_map(|some| some.chunks(TOLD_TOGETHER)).map(<[_]>::to_vec).collect();
+        let sending = stream::iter(calls).map(|some| self.send_together(some));
+        let mut sending = sending.buffer_unordered(TOLD_AT_ONCE);
+        while let Some((sent, unsent)) = sending.next().await {
+            told.extend(sent);
+            left.extend(unsent);
         }
         // In one order, so that two transactions never wait for each other.
         told.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
@@ -138,16 +144,24 @@ impl Memory {
         Ok((u64::try_from(told.len()).unwrap_or(u64::MAX), left))
     }
 
-    /// Sends a capacity to a tenant that is warm. Returns the version that the gate has now, or what is left to do.
-    async fn send_one(&self, untold: Untold, capacity: Option<QuotaCapacity>) -> Result<Untold, Untold> {
-        let Some(capacity) = capacity else { return Err(untold) };
-        let partition = self.core.gate.partition_of(&untold.0);
-        match self.core.gate.set_capacity(partition, &untold.0, &capacity, self.core.script_now()).await {
-            Ok(RestoreOutcome::Done | RestoreOutcome::AlreadyWarm) => {
-                Ok((untold.0, untold.1, capacity.version))
+    /// Sends capacities to warm tenants of one partition in one call. Returns the versions that the gate has now, and
+    /// what is left to do: all of it where one of them cannot be written.
+    async fn send_together(&self, capacities: Vec<(Untold, QuotaCapacity)>) -> (Vec<Untold>, Vec<Untold>) {
+        let (mut sent, mut left) = (Vec::new(), Vec::new());
+        let Some(((tenant, ..), _)) = capacities.first() else { return (sent, left) };
+        let partition = self.core.gate.partition_of(tenant);
+        let named: Vec<_> = capacities.iter().map(|((tenant, ..), capacity)| (tenant, capacity)).collect();
+        let outcomes = self.core.gate.set_capacities(partition, &named, self.core.script_now()).await;
+        let outcomes = outcomes.unwrap_or_else(|_| vec![RestoreOutcome::StillCold; capacities.len()]);
+        for ((untold, capacity), outcome) in capacities.into_iter().zip(outcomes) {
+            match outcome {
+                RestoreOutcome::StillCold => left.push(untold),
+                RestoreOutcome::Done | RestoreOutcome::AlreadyWarm => {
+                    sent.push((untold.0, untold.1, capacity.version));
+                }
             }
-            _ => Err(untold),
         }
+        (sent, left)
     }
 
     /// Sends these one by one, a few tenants at once. Returns how many the gate has now.
