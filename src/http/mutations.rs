@@ -96,6 +96,8 @@ impl<T: Send + 'static> Drop for Attached<'_, T> {
             drop(rest.await);
             drop(running);
         };
+        // Boxed, so that all are one type of task: each type would be compiled by itself.
+        let rest: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(rest);
         self.runtime.spawn(rest.in_current_span());
     }
 }

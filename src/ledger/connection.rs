@@ -1,5 +1,6 @@
 //! The pool. Every wait is bounded, and what changes the books runs in a task of its own.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use diesel::ConnectionError;
 use diesel_async::pooled_connection::deadpool::{Object, Pool};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
-use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, TryFutureExt};
 use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
@@ -216,18 +217,27 @@ impl Ledger {
             + Send
             + 'static,
     {
-        let ledger = self.clone();
-        let task = self.shared.runtime.spawn(async move { ledger.transact_here(begin, work).await });
-        task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
+        let (ledger, work) = (self.clone(), without_its_type(work));
+        // Boxed, so that all transactions are one type of task: each type would be compiled by itself.
+        let transaction = async move { ledger.transact_work(begin, work).await }.boxed();
+        let task = self.shared.runtime.spawn(transaction);
+        typed(task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?)
     }
 
     /// As [`Self::transact`], in the task of the caller.
     pub(super) async fn transact_here<T, F>(&self, begin: &'static str, work: F) -> Result<T, LedgerError>
     where
-        F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>
+            + Send
+            + 'static,
     {
+        typed(self.transact_work(begin, without_its_type(work)).await)
+    }
+
+    async fn transact_work(&self, begin: &'static str, work: Work) -> Result<Done, LedgerError> {
         let mut connection = self.connection().await?;
-        match self.in_time(in_transaction(&mut connection, begin, work)).await {
+        match self.in_time(in_transaction(&mut connection, begin, work).boxed()).await {
             Ok(result) => result,
             Err(late) => {
                 discard(connection);
@@ -239,7 +249,7 @@ impl Ledger {
     /// Waits for work on a connection, within the time limit. Finished work is also a sign that the server answers.
     pub(super) async fn in_time<T>(
         &self,
-        work: impl Future<Output = Result<T, LedgerError>>,
+        work: BoxFuture<'_, Result<T, LedgerError>>,
     ) -> Result<Result<T, LedgerError>, LedgerError> {
         match self.shared.silence.unless_silent(tokio::time::timeout(self.work_timeout(), work)).await? {
             Ok(done) => {
@@ -251,6 +261,25 @@ impl Ledger {
             Err(_) => Err(LedgerError::Unavailable("the work of a connection took too long".into())),
         }
     }
+}
+
+/// What a transaction has returned, whatever its type is.
+type Done = Box<dyn Any + Send>;
+/// The work of a transaction, whatever it returns.
+type Work =
+    Box<dyn for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<Done, LedgerError>> + Send>;
+
+fn without_its_type<T, F>(work: F) -> Work
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send + 'static,
+{
+    Box::new(move |connection| work(connection).map_ok(|done| Box::new(done) as Done).boxed())
+}
+
+fn typed<T: 'static>(done: Result<Done, LedgerError>) -> Result<T, LedgerError> {
+    let typed = done?.downcast::<T>();
+    typed.map(|done| *done).map_err(|_| LedgerError::Damaged("what a transaction returned".into()))
 }
 
 /// Begins an ordinary transaction.
@@ -281,14 +310,11 @@ pub(crate) async fn end_aside(connection: &mut AsyncPgConnection) -> Result<(), 
     Ok(())
 }
 
-async fn in_transaction<T, F>(
+async fn in_transaction(
     connection: &mut AsyncPgConnection,
     begin: &'static str,
-    work: F,
-) -> Result<T, LedgerError>
-where
-    F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
-{
+    work: Work,
+) -> Result<Done, LedgerError> {
     AnsiTransactionManager::begin_transaction_sql(&mut *connection, begin).await?;
     match work(&mut *connection).await {
         Ok(value) => {

@@ -88,7 +88,7 @@ impl Ledger {
             }
         };
         let missing: Vec<_> = days.difference(&copier.days).copied().collect();
-        match self.in_time(copy(&client, &missing, text)).await? {
+        match self.in_time(copy(&client, &missing, text).boxed()).await? {
             Ok(()) => {
                 copier.days.extend(missing);
                 copier.client = Some(client);

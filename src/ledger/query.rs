@@ -33,8 +33,14 @@ impl Ledger {
         Q: LoadQuery<'a, AsyncPgConnection, T> + Send + 'a,
     {
         let mut connection = self.connection().await?;
-        match self.in_time(async { Ok(query.load(&mut *connection).await?) }).await {
-            Ok(rows) => rows,
+        let mut rows = Vec::new();
+        // Boxed and without the rows' type: each type would be compiled by itself.
+        let load = async {
+            rows = query.load(&mut *connection).await?;
+            Ok(())
+        };
+        match self.in_time(load.boxed()).await {
+            Ok(done) => done.map(|()| rows),
             Err(late) => {
                 discard(connection);
                 Err(late)
