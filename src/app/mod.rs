@@ -2,6 +2,7 @@
 
 mod archive;
 mod demo;
+mod doctor;
 mod installation;
 mod instance_observer;
 mod operator;
@@ -12,6 +13,7 @@ mod serve;
 mod up;
 
 pub use archive::{DetachMonths, detach, verify_archive};
+pub use doctor::{Finding, Verdict, doctor};
 pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
 pub use operator::{inspect, quarantine, status, unbilled, verify};
 pub use options::{

@@ -26,26 +26,7 @@ pub(super) struct Reached {
 
 impl Reached {
     pub(super) async fn reach(target: Target) -> anyhow::Result<Self> {
-        let (settings, embedded) = match target {
-            Target::Config(config) => {
-                let settings = load(config, None)?;
-                say_installation(Servers::of(&settings));
-                (settings, None)
-            }
-            Target::Embedded { data_dir, config } => {
-                say_installation(embedded_in(&data_dir));
-                let options = UpOptions {
-                    data_dir: data_dir.clone(),
-                    listen: None,
-                    test_clock: None,
-                    config,
-                    no_demo: true,
-                };
-                let embedded =
-                    tokio::task::spawn_blocking(move || Embedded::attach_or_start(&data_dir)).await??;
-                (settings_of(&options, &embedded)?, Some(embedded))
-            }
-        };
+        let (settings, embedded) = opened(target).await?;
         let app = App::connect(&settings, Clock::system()).await?;
         Ok(Self { app, settings, embedded })
     }
@@ -70,6 +51,30 @@ impl Reached {
             tokio::task::spawn_blocking(move || embedded.stop()).await??;
         }
         Ok(())
+    }
+}
+
+/// The settings of an installation, and its servers where they had to be started or attached to.
+pub(super) async fn opened(target: Target) -> anyhow::Result<(Settings, Option<Embedded>)> {
+    match target {
+        Target::Config(config) => {
+            let settings = load(config, None)?;
+            say_installation(Servers::of(&settings));
+            Ok((settings, None))
+        }
+        Target::Embedded { data_dir, config } => {
+            say_installation(embedded_in(&data_dir));
+            let options = UpOptions {
+                data_dir: data_dir.clone(),
+                listen: None,
+                test_clock: None,
+                config,
+                no_demo: true,
+            };
+            let embedded =
+                tokio::task::spawn_blocking(move || Embedded::attach_or_start(&data_dir)).await??;
+            Ok((settings_of(&options, &embedded)?, Some(embedded)))
+        }
     }
 }
 
@@ -306,7 +311,7 @@ async fn act(ledger: &Ledger, action: QuarantineAction) -> anyhow::Result<Vec<Qu
     match action {
         QuarantineAction::List => {}
         QuarantineAction::Retry { partition, event } => {
-            let retried = crate::writer::retry(ledger, partition, event).await?;
+            let retried = crate::writer::retry(ledger, partition, event, OPERATOR).await?;
             tracing::info!(resolved = retried.resolved, waiting = retried.waiting, "tried again");
         }
         QuarantineAction::Discard { partition, event, reason } => {

@@ -140,7 +140,7 @@ fn secret_bytes(settings: &Settings) -> [u8; 32] {
     blake3::derive_key("tollgate installation v1", settings.installation.secret.expose_secret().as_bytes())
 }
 
-fn gate_options(settings: &Settings) -> GateOptions {
+pub(super) fn gate_options(settings: &Settings) -> GateOptions {
     GateOptions {
         url: settings.redis.url.expose_secret().to_owned(),
         connections: settings.redis.connections,
@@ -161,7 +161,7 @@ fn milliseconds(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn ledger_options(settings: &Settings) -> LedgerOptions {
+pub(super) fn ledger_options(settings: &Settings) -> LedgerOptions {
     LedgerOptions {
         url: settings.postgres.url.expose_secret().to_owned(),
         pool_size: settings.postgres.pool_size,

@@ -68,6 +68,15 @@ pub enum Command {
     Config(ConfigCommand),
     /// Show where the servers are, how far the writer lags, and the epochs.
     Status(Place),
+    /// Hold the live settings of both servers against what is safe; exit code 3 when something may be lost.
+    Doctor {
+        /// Also reckon Redis's memory for so many reserves a second, each with an idempotency key and consumed.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        calls_per_second: Option<u32>,
+        /// Which installation.
+        #[command(flatten)]
+        place: Place,
+    },
     /// Print what a key of Redis holds as text; reads only.
     Inspect {
         /// The key, in quotes: 'tg1:{p07g}:state:acme'.
@@ -79,7 +88,7 @@ pub enum Command {
     /// Read, compare and change the policy of a running service.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Make, list and revoke API keys of a running service.
+    /// Make, list, rotate and revoke API keys of a running service.
     #[command(subcommand)]
     Key(KeyCommand),
     /// Look at the jobs of a running service, or run one now.
@@ -312,6 +321,21 @@ pub enum KeyCommand {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Make a key in the place of another one, which goes on working for a while; the new one is shown once.
+    Rotate {
+        /// The old key's id.
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+        /// How long the old key goes on working, in seconds.
+        #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
+        overlap_seconds: u32,
+        /// When the new key stops working (RFC 3339).
+        #[arg(long, value_name = "INSTANT", value_parser = instant)]
+        expires_at: Option<Timestamp>,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Stop a key from working, everywhere within a second.
     Revoke {
         /// The key's id.
@@ -393,10 +417,8 @@ mod tests {
         let exit =
             |line: &str| Arguments::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.exit_code());
         for line in [
-            "tollgate doctor",
             "tollgate job stop close",
             "tollgate redrain",
-            "tollgate key rotate k1",
             "tollgate policy apply p.toml --prune tenants",
             "tollgate report weather",
             "tollgate up --fast",

@@ -14,6 +14,8 @@ use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
 use super::problem;
 
+const KEYS: &str = "/v1/admin/keys";
+
 #[derive(Deserialize)]
 struct Key {
     id: String,
@@ -32,9 +34,14 @@ pub(super) async fn run(command: KeyCommand, config: Option<&Path>, format: Form
         KeyCommand::Create { name, role, tenant, expires_at, connect } => {
             let body =
                 json!({ "name": name, "role": role.as_str(), "tenant": tenant, "expires_at": expires_at });
-            vec![create(&client(&connect, config)?, body.to_string()).await?]
+            vec![make(&client(&connect, config)?, KEYS, body.to_string()).await?]
         }
-        KeyCommand::List { connect } => client(&connect, config)?.list("/v1/admin/keys").await?,
+        KeyCommand::Rotate { id, overlap_seconds, expires_at, connect } => {
+            let body = json!({ "overlap_seconds": overlap_seconds, "expires_at": expires_at });
+            let path = format!("{KEYS}/{}/rotate", encoded(&id));
+            vec![make(&client(&connect, config)?, &path, body.to_string()).await?]
+        }
+        KeyCommand::List { connect } => client(&connect, config)?.list(KEYS).await?,
         KeyCommand::Revoke { id, connect } => return revoke(&client(&connect, config)?, &id).await,
     };
     output::print(&table(&keys).render(format)?)?;
@@ -46,8 +53,7 @@ fn client(connect: &Connect, config: Option<&Path>) -> Result<Client, Failure> {
 }
 
 /// One attempt only: a repeated one would make a second key.
-async fn create(client: &Client, body: String) -> Result<Key, Failure> {
-    let path = "/v1/admin/keys";
+async fn make(client: &Client, path: &str, body: String) -> Result<Key, Failure> {
     let reply = client
         .attempt(Method::POST, path, None, Some(body))
         .await
@@ -59,7 +65,7 @@ async fn create(client: &Client, body: String) -> Result<Key, Failure> {
 }
 
 async fn revoke(client: &Client, id: &str) -> Result<Exit, Failure> {
-    client.call(Method::DELETE, &format!("/v1/admin/keys/{}", encoded(id)), None, None).await?;
+    client.call(Method::DELETE, &format!("{KEYS}/{}", encoded(id)), None, None).await?;
     output::print(&format!("key {id} is revoked\n"))?;
     Ok(Exit::Success)
 }

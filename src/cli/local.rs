@@ -99,6 +99,23 @@ pub(super) async fn status(place: Place, config: Option<PathBuf>, format: Format
     Ok(Exit::Success)
 }
 
+/// `tollgate doctor`.
+pub(super) async fn doctor(
+    calls_per_second: Option<u32>,
+    place: Place,
+    config: Option<PathBuf>,
+    format: Format,
+) -> Result<Exit, Failure> {
+    let findings = app::doctor(target(place, config)?, calls_per_second).await?;
+    let is_safe = findings.iter().all(|finding| finding.verdict != app::Verdict::Danger);
+    let mut table = Table::new(&["name", "~value", "result", "advice"]);
+    for finding in findings {
+        table.row([finding.name, finding.found, finding.verdict.as_str().to_owned(), finding.advice]);
+    }
+    output::print(&table.render(format)?)?;
+    Ok(if is_safe { Exit::Success } else { Exit::Differs })
+}
+
 /// `tollgate inspect`.
 pub(super) async fn inspect(
     key: &str,

@@ -89,6 +89,9 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Migrate => local::migrate(config, output).await,
         Command::Config(command) => local::config(command, config, output),
         Command::Status(place) => local::status(place, config, output).await,
+        Command::Doctor { calls_per_second, place } => {
+            local::doctor(calls_per_second, place, config, output).await
+        }
         Command::Inspect { key, place } => local::inspect(&key, place, config, output).await,
         Command::Verify(verify) => local::verify(verify, config, output).await,
         Command::Entries(command) => entries::run(command, config, output).await,

@@ -39,9 +39,9 @@ pub(super) const KINDS: [&str; 20] = [
 ];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 15] = [
+pub(super) const ACTIONS: [&str; 17] = [
     "accept", "approve", "create", "decline", "delete", "discard", "erase", "put", "rebuild", "refuse",
-    "replay", "resolve", "revoke", "run", "void",
+    "replay", "resolve", "retry", "revoke", "rotate", "run", "void",
 ];
 
 /// A change in the audit log.
@@ -54,7 +54,7 @@ struct AuditRow {
     /// Who made it: the id of a key, or the operator's command.
     actor: String,
     /// `put`, `delete`, `create`, `revoke`, `accept`, `approve`, `decline`, `discard`, `erase`, `rebuild`, `replay`,
-    /// `resolve`, `run` or `void`; `refuse`: what was called for was not done.
+    /// `resolve`, `retry`, `rotate`, `run` or `void`; `refuse`: what was called for was not done.
     #[schema(example = "put")]
     action: String,
     /// What kind of object was changed.

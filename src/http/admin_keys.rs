@@ -1,4 +1,6 @@
-//! `/v1/admin/keys`: make, list and revoke keys.
+//! `/v1/admin/keys`: make, list, rotate and revoke keys.
+
+use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use serde::{Deserialize, Serialize};
@@ -15,9 +17,12 @@ use crate::domain::ids::TenantId;
 use crate::domain::instant::rfc3339;
 use crate::operations::FieldError;
 use crate::operations::answers::KeyDetails;
-use crate::operations::requests::{CreateKeyRequest, Role};
+use crate::operations::requests::{CreateKeyRequest, Role, RotateKeyRequest};
 
 const NAME_CHARACTERS_MAX: usize = 128;
+/// How long a rotated key goes on working unless the call says otherwise, and the longest it may say.
+const OVERLAP_SECONDS: u32 = 86_400;
+const OVERLAP_SECONDS_MAX: u32 = 31_536_000;
 
 /// A key to be made.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -49,6 +54,32 @@ impl CreateKeyBody {
         }
         let expires_at_ms = self.expires_at.map(|Time(at_ms)| at_ms);
         Ok(CreateKeyRequest { name: self.name, role: self.role, tenant: self.tenant, expires_at_ms })
+    }
+}
+
+/// How a key is rotated.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RotateKeyBody {
+    /// How long the old key goes on working, in seconds: 0 to 31536000; a day if absent.
+    #[schema(minimum = 0, maximum = 31_536_000)]
+    overlap_seconds: Option<u32>,
+    /// When the new key stops working (RFC 3339); never if absent.
+    #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-01T00:00:00Z")]
+    expires_at: Option<Time>,
+}
+
+impl RotateKeyBody {
+    fn into_request(self) -> Result<RotateKeyRequest, Problem> {
+        let overlap_seconds = self.overlap_seconds.unwrap_or(OVERLAP_SECONDS);
+        if overlap_seconds > OVERLAP_SECONDS_MAX {
+            let message = format!("must be 0 to {OVERLAP_SECONDS_MAX}");
+            return Err(Problem::fields(vec![FieldError::new("/overlap_seconds", message)]));
+        }
+        Ok(RotateKeyRequest {
+            overlap: Duration::from_secs(overlap_seconds.into()),
+            expires_at_ms: self.expires_at.map(|Time(at_ms)| at_ms),
+        })
     }
 }
 
@@ -130,6 +161,34 @@ pub(super) async fn create_key(
     json(HttpResponse::Created(), &KeyAnswer::from(made))
 }
 
+/// Make a key in the place of another one, which goes on working for a while; the new one is shown once.
+#[utoipa::path(
+    tag = "admin",
+    params(("id" = String, Path, description = "The old key's id.")),
+    request_body(content = RotateKeyBody, example = json!({ "overlap_seconds": 3600 })),
+    responses((status = 201, description = "The new key, shown once.", body = KeyAnswer))
+)]
+#[post("/v1/admin/keys/{id}/rotate")]
+pub(super) async fn rotate_key(
+    state: web::Data<State>,
+    caller: Caller,
+    id: web::Path<String>,
+    body: JsonBody<RotateKeyBody>,
+) -> Result<HttpResponse, Problem> {
+    check_id(&id)?;
+    let asked = body.0.into_request()?;
+    let operations = state.operations.clone();
+    let made = state
+        .mutate(Box::pin(async move { operations.keys.rotate_key(&id, asked, caller.actor()).await }))
+        .await??;
+    json(HttpResponse::Created(), &KeyAnswer::from(made))
+}
+
+fn check_id(id: &str) -> Result<(), Problem> {
+    let is_possible = id.len() <= NAME_CHARACTERS_MAX && id.bytes().all(|b| b.is_ascii_graphic());
+    if is_possible { Ok(()) } else { Err(Problem::new(Code::NotFound, "There is no such key.")) }
+}
+
 /// Revoke a key everywhere, within a second.
 #[utoipa::path(
     tag = "admin",
@@ -144,9 +203,7 @@ pub(super) async fn revoke_key(
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
     Query::of(&request)?.finish()?;
-    if id.len() > NAME_CHARACTERS_MAX || !id.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(Problem::new(Code::NotFound, "There is no such key."));
-    }
+    check_id(&id)?;
     let operations = state.operations.clone();
     state.mutate(Box::pin(async move { operations.keys.revoke_key(&id, caller.actor()).await })).await??;
     Ok(HttpResponse::NoContent().finish())
@@ -158,6 +215,18 @@ mod tests {
 
     use super::*;
     use crate::http::json as strict;
+
+    #[rstest]
+    #[case(r#"{}"#, Some(86_400))]
+    #[case(r#"{"overlap_seconds":0,"expires_at":"2027-01-01T00:00:00Z"}"#, Some(0))]
+    #[case(r#"{"overlap_seconds":31536000}"#, Some(31_536_000))]
+    #[case(r#"{"overlap_seconds":31536001}"#, None)]
+    #[case(r#"{"overlap_seconds":-1}"#, None)]
+    #[case(r#"{"name":"n"}"#, None)]
+    fn the_overlap_of_a_rotation_is_bounded(#[case] text: &str, #[case] seconds: Option<u64>) {
+        let read = strict::typed::<RotateKeyBody>(text).and_then(RotateKeyBody::into_request);
+        assert_eq!(read.ok().map(|request| request.overlap.as_secs()), seconds, "{text}");
+    }
 
     #[rstest]
     #[case(r#"{"name":"n","role":"service"}"#, true)]

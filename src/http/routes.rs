@@ -179,6 +179,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/admin/upgrade-requests/{id}/decline", Access::Admin),
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
     route(Method::POST, "/v1/admin/keys", Access::Admin),
+    destroying(Method::POST, "/v1/admin/keys/{id}/rotate", Access::Admin),
     destroying(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/webhooks", Access::AdminRead),
     route(Method::POST, "/v1/admin/webhooks", Access::Admin),
@@ -284,6 +285,7 @@ fn administration<C: Handlers>(config: &mut C) {
         .service(upgrades::decline_upgrade)
         .service(admin_keys::list_keys)
         .service(admin_keys::create_key)
+        .service(admin_keys::rotate_key)
         .service(admin_keys::revoke_key)
         .service(admin_webhooks::list_webhooks)
         .service(admin_webhooks::create_webhook)

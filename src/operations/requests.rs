@@ -2,6 +2,7 @@
 
 mod adjustments;
 mod estimates;
+mod keys;
 mod policy;
 mod reports;
 mod upgrades;
@@ -33,6 +34,7 @@ pub use crate::ledger::{
 pub use adjustments::{AdjustmentFilter, AdjustmentsRequest};
 pub use bans::{BansRequest, PlacedBy, ViolationsRequest};
 pub use estimates::EstimatesRequest;
+pub use keys::{CreateKeyRequest, RotateKeyRequest};
 pub use policy::{OverridesRequest, PriceOwner, PricesRequest};
 pub use reports::{BalancesRequest, RevenueRequest, RolloverRequest};
 pub use upgrades::{UpgradeFilter, UpgradesRequest};
@@ -424,19 +426,6 @@ pub struct Principal {
     pub role: Role,
     /// The only tenant it may touch, if it is bound.
     pub tenant: Option<TenantId>,
-}
-
-/// A key to be created.
-#[derive(Debug, Clone)]
-pub struct CreateKeyRequest {
-    /// A name for people.
-    pub name: String,
-    /// What it may do.
-    pub role: Role,
-    /// The tenant it is bound to.
-    pub tenant: Option<TenantId>,
-    /// When it stops working (unix ms).
-    pub expires_at_ms: Option<i64>,
 }
 
 /// What must hold of an object before it is changed.

@@ -2,13 +2,14 @@
 
 use diesel_async::AsyncPgConnection;
 use futures::FutureExt;
+use serde_json::json;
 
 use super::apply::{number_subjects, read_known, write};
 use super::batch::{Arrival, plan};
 use super::carried::{raise_capacities, read_all_open_periods};
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::chain::{self, Chain};
-use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
+use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, audit, cursors, quarantine};
 
 /// The result of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,12 +21,28 @@ pub struct Retried {
 }
 
 /// Retries the event at this place and every other waiting event of its reservation, in order. An event that cannot be
-/// booked stays, with all later ones.
+/// booked stays, with all later ones. The audit log names `actor`.
 ///
 /// Errors: [`crate::ledger::Conflict::Missing`] when no such event waits.
-pub async fn retry(ledger: &Ledger, partition: Partition, id: OutboxId) -> Result<Retried, LedgerError> {
-    let here = ledger.clone();
-    ledger.transact(BEGIN_BOOKING, move |connection| try_again(here, connection, partition, id).boxed()).await
+pub async fn retry(
+    ledger: &Ledger,
+    partition: Partition,
+    id: OutboxId,
+    actor: &str,
+) -> Result<Retried, LedgerError> {
+    let (here, actor) = (ledger.clone(), actor.to_owned());
+    ledger
+        .transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                let retried = try_again(here, connection, partition, id).await?;
+                let detail = json!({ "resolved": retried.resolved, "waiting": retried.waiting });
+                let item = format!("quarantine {partition}/{id}");
+                audit::note(connection, &actor, "retry", &item, detail).await?;
+                Ok(retried)
+            }
+            .boxed()
+        })
+        .await
 }
 
 async fn try_again(

@@ -128,7 +128,8 @@ fn an_invalid_time_is_refused_with_the_expected_format() {
 #[test]
 fn what_is_not_served_is_a_usage_error() {
     for words in [
-        vec!["doctor"],
+        vec!["redrain"],
+        vec!["doctor", "--calls-per-second", "0"],
         vec!["replay"],
         vec!["policy", "apply", "x", "--prune", "tenants"],
         vec!["up", "--fast"],

@@ -50,7 +50,7 @@ async fn a_taken_port_and_a_server_that_does_not_answer_are_named_with_what_to_d
             "postgres.url",
         ),
     ] {
-        for words in [&["serve"][..], &["verify"], &["status"]] {
+        for words in [&["serve"][..], &["verify"], &["status"], &["doctor"]] {
             let (code, _, error) = aside(words, &with(&variables, name, &url)).await;
             assert_eq!(code, 4, "{words:?}: {error}");
             assert!(error.contains(&format!("error: {server} at {nowhere}")), "{words:?}: {error}");
@@ -105,6 +105,49 @@ async fn counts_of_verify_and_status_are_numbers_in_json() {
     };
     assert_eq!((value("partitions"), value("events not booked")), (json!(64), json!(0)));
     assert!(value("durability").is_string());
+    app.finish().await;
+}
+
+/// What `doctor` says in JSON with these further words, by name, and its exit code.
+async fn doctor(app: &TestApp, words: &[&str]) -> (i32, impl Fn(&str) -> Value + use<>) {
+    let words = [&["doctor", "--output", "json"], words].concat();
+    let (code, out, error) = aside(&words, &app.variables()).await;
+    let rows: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{error}"));
+    let row = move |name: &str| {
+        let row = rows.as_array().unwrap().iter().find(|row| row["name"] == name);
+        row.unwrap_or_else(|| panic!("{name}: {rows}")).clone()
+    };
+    (code, row)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_what_may_be_lost_and_the_memory_that_a_rate_needs() {
+    let app = spawn_app().await;
+    let (code, row) = doctor(&app, &["--calls-per-second", "1000"]).await;
+    assert_eq!(code, 3, "the Postgres of the tests does not force its writes to disk");
+    let result = |name: &str| (row(name)["value"].clone(), row(name)["result"].clone());
+    assert_eq!(result("postgres fsync"), (json!("off"), json!("danger")));
+    assert_eq!(result("redis appendfsync"), (json!("no"), json!("warning")));
+    assert_eq!(result("redis maxmemory-policy"), (json!("noeviction"), json!("ok")));
+    assert_eq!(result("postgres role is a superuser").1, json!("ok"));
+    let needed = 1_000_u64 * 86_400 * 170 + 268_435_456;
+    let memory = "redis memory for 1000 keyed calls a second, bytes";
+    assert_eq!(result(memory), (json!(needed), json!("ok")));
+    assert!(row("postgres fsync")["advice"].as_str().unwrap().contains("fsync = on"));
+
+    let mut redis = app.redis.connection().await;
+    for (name, value) in [("maxmemory", "1gb"), ("maxmemory-policy", "allkeys-lru")] {
+        redis::cmd("CONFIG").arg("SET").arg(name).arg(value).exec_async(&mut redis).await.unwrap();
+    }
+    let (code, row) = doctor(&app, &["--calls-per-second", "1000"]).await;
+    assert_eq!(code, 3);
+    assert_eq!(
+        row("redis maxmemory-policy")["result"],
+        "danger",
+        "it is looked at, though nothing starts on it"
+    );
+    assert_eq!(row("redis maxmemory, bytes")["value"], 1 << 30);
+    assert_eq!(row(memory)["result"], "warning");
     app.finish().await;
 }
 

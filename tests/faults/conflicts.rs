@@ -185,7 +185,7 @@ async fn usage_of_a_conflict_waits_until_what_is_in_quarantine_is_decided() {
         if event.event == b"torn" {
             discard(ledger, event.partition, event.outbox_id, "anna", "a test").await.unwrap();
         } else {
-            retry(ledger, event.partition, event.outbox_id).await.unwrap();
+            retry(ledger, event.partition, event.outbox_id, "test").await.unwrap();
         }
     }
     assert_eq!(listed(&app), "3 page");

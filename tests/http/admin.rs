@@ -1,7 +1,7 @@
 //! `/v1/admin`: policy with versions, overrides, keys, the clock.
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::with_policy;
 use crate::support::app::*;
@@ -122,6 +122,47 @@ async fn a_key_is_shown_once_and_revoked_within_a_second() {
     assert_eq!(app.delete(&format!("/v1/admin/keys/{id}")).await.status, 204);
     let refused = until(|| worker.get("/v1/reservations/x"), |answer| answer.status == 401).await;
     refused.is_problem(401, "unauthenticated");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_rotated_key_works_beside_the_new_one_for_as_long_as_is_said() {
+    let app = with_policy().await;
+    let body = json!({ "name": "worker", "role": "service", "tenant": "acme" });
+    let first = app.post("/v1/admin/keys", body).await.expect(201);
+    let rotate = async |id: &str, body| app.post(&format!("/v1/admin/keys/{id}/rotate"), body).await;
+    let second = rotate(first.text("/id"), json!({})).await.expect(201);
+    let same = ["/name", "/role", "/tenant"];
+    assert_eq!(same.map(|field| second.text(field)), same.map(|field| first.text(field)));
+    let reads = async |key: &str| app.with_key(Some(key)).get("/v1/tenants/acme/quota").await.status;
+    assert_eq!((reads(first.text("/key")).await, reads(second.text("/key")).await), (200, 200));
+    let third = rotate(second.text("/id"), json!({ "overlap_seconds": 0 })).await.expect(201);
+    assert_eq!((reads(second.text("/key")).await, reads(third.text("/key")).await), (401, 200));
+    assert_eq!(reads(first.text("/key")).await, 200, "its own day has not passed");
+
+    let listed = app.get("/v1/admin/keys?limit=1000").await;
+    let of = |id: &str| {
+        let rows = listed.body["data"].as_array().unwrap();
+        rows.iter().find(|row| row["id"] == id).unwrap().clone()
+    };
+    let ends = |key: &Value| key["expires_at"].as_str().map(|at| at.parse::<jiff::Timestamp>().unwrap());
+    let [old, new] = [&first, &second].map(|key| of(key.text("/id")));
+    let made: jiff::Timestamp = new["created_at"].as_str().unwrap().parse().unwrap();
+    assert_eq!(ends(&old), Some(made + jiff::SignedDuration::from_hours(24)));
+    assert_eq!(ends(&of(third.text("/id"))), None);
+
+    let soon = rotate(first.text("/id"), json!({ "overlap_seconds": 31_536_000 })).await.expect(201);
+    let kept = app.get("/v1/admin/keys?limit=1000").await.body["data"].to_string();
+    assert!(kept.contains(old["expires_at"].as_str().unwrap()), "a rotation never prolongs a key: {kept}");
+    assert!(!kept.contains(soon.text("/key")));
+    app.delete(&format!("/v1/admin/keys/{}", soon.text("/id"))).await.expect(204);
+    for id in [soon.text("/id"), second.text("/id"), "missing"] {
+        rotate(id, json!({})).await.is_problem(404, "not_found");
+    }
+    let long = rotate(third.text("/id"), json!({ "overlap_seconds": 31_536_001 })).await;
+    assert_eq!((long.status, long.pointers()), (422, vec!["/overlap_seconds"]));
+    let audit = app.get("/v1/admin/audit?limit=1000").await.body["data"].to_string();
+    assert!(audit.contains("rotate") && audit.contains(second.text("/id")), "{audit}");
     app.finish().await;
 }
 

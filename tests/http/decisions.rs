@@ -330,7 +330,7 @@ async fn an_event_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_bo
     let [waiting] = &app.app().ledger.quarantined(false, None, 10).await.unwrap()[..] else {
         panic!("one waits")
     };
-    let retried = retry(&app.app().ledger, waiting.partition, waiting.outbox_id).await.unwrap();
+    let retried = retry(&app.app().ledger, waiting.partition, waiting.outbox_id, "test").await.unwrap();
     assert_eq!((retried.resolved, retried.waiting), (1, 0));
     let booked = app.post(&path, consume).await.expect(200);
     assert_eq!((booked.text("/ack"), &booked.body["replayed"]), ("ledger", &json!(true)), "{booked:?}");

@@ -225,7 +225,7 @@ async fn events_in_quarantine_are_booked_in_order_once_they_can_be() {
     let (part, whole) = (work.consume(&[100], false), work.consume(&[200], true));
     // The reserve is missing: it was never booked, so the consumes wait.
     book(&ledger, &acme, "1-0", vec![part, whole]).await.unwrap();
-    let retried = retry(&ledger, partition(&acme), at("1-1")).await.unwrap();
+    let retried = retry(&ledger, partition(&acme), at("1-1"), "test").await.unwrap();
     assert_eq!((retried.resolved, retried.waiting), (0, 2));
     // The lost reserve is found again, and put before the events that wait for it.
     let reserve: String = reserve.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -235,7 +235,7 @@ async fn events_in_quarantine_are_booked_in_order_once_they_can_be() {
          SELECT partition, 1, 0, reservation_id, '\\x{reserve}', 'found again' FROM quarantine LIMIT 1"
     );
     crate::ledger::as_owner(&database, &found).await.unwrap();
-    let retried = retry(&ledger, partition(&acme), at("1-10")).await.unwrap();
+    let retried = retry(&ledger, partition(&acme), at("1-10"), "test").await.unwrap();
     assert_eq!((retried.resolved, retried.waiting), (3, 0), "{:?}", ledger.quarantined(true, None, 10).await);
     assert_eq!(rows(&database, BALANCES).await, ["ocr.page -2 0 2"]);
     assert_eq!(ledger.reservation(work.id).await.unwrap().unwrap().state, ReservationState::Consumed);
@@ -265,7 +265,7 @@ async fn what_comes_out_of_quarantine_leaves_a_period_as_it_was_closed_and_bille
         partition(&acme).number()
     );
     crate::ledger::as_owner(&database, &found).await.unwrap();
-    let retried = retry(&ledger, partition(&acme), at("1-10")).await.unwrap();
+    let retried = retry(&ledger, partition(&acme), at("1-10"), "test").await.unwrap();
     assert_eq!((retried.resolved, retried.waiting), (2, 0), "{:?}", ledger.quarantined(true, None, 10).await);
     let months = "SELECT DISTINCT to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM') AS month FROM entries";
     assert_eq!(rows(&database, months).await, ["2026-01"]);

@@ -59,7 +59,7 @@ async fn the_one_event_that_is_beyond_the_bound_of_a_balance_waits_and_all_other
     hand.append(place, 1, usage(&acme, "small", 1));
     drain(&mut writer).await;
     assert_eq!(rows(&database, CONSUMED).await[0], "acme 999000000000000001");
-    let again = retry(&ledger, place, at("1-111")).await.unwrap_err();
+    let again = retry(&ledger, place, at("1-111"), "test").await.unwrap_err();
     assert!(matches!(again, LedgerError::Refused(_)), "{again}");
     let unbilled = discard(&ledger, place, at("1-111"), "anna", "a faulty reporter").await.unwrap();
     assert!(unbilled.starts_with("9000000000000000 byte of reservation"), "{unbilled}");

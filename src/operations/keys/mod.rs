@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
-use crate::ledger::StoredKey;
+use crate::ledger::{NextKey, StoredKey};
 use crate::operations::answers::{KeyDetails, Rows};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::requests::{CreateKeyRequest, INSTALLATION, Page, Principal, Role};
+use crate::operations::requests::{CreateKeyRequest, INSTALLATION, Page, Principal, Role, RotateKeyRequest};
 use key_memory::KeyMemory;
 
 /// The installation's keys, and how they are hashed.
@@ -109,6 +109,27 @@ impl Keys {
         let id = random_hex(6);
         let text = format!("tg_{id}_{}", random_hex(32));
         let row = self.store_key(id, &text, request, actor).await?;
+        Ok(KeyDetails { key: Some(text), ..details(row) })
+    }
+
+    /// Makes a key with the name, the role and the tenant of another one, which stops working once the overlap has
+    /// passed, or earlier if it was to. Only this answer has the new key's text.
+    pub async fn rotate_key(&self, id: &str, request: RotateKeyRequest, actor: &str) -> Answer<KeyDetails> {
+        let now_ms = self.core.wall_clock.now_ms();
+        if request.expires_at_ms.is_some_and(|at| at <= now_ms) {
+            return Err(OperationError::field("/expires_at", "must be in the future"));
+        }
+        let overlap_ms = i64::try_from(request.overlap.as_millis()).unwrap_or(i64::MAX);
+        let next_id = random_hex(6);
+        let text = format!("tg_{next_id}_{}", random_hex(32));
+        let next = NextKey {
+            id: next_id,
+            hash: self.hash(&text),
+            created_at_ms: now_ms,
+            expires_at_ms: request.expires_at_ms,
+        };
+        let row = self.core.ledger.rotate_key(id, next, now_ms.saturating_add(overlap_ms), actor).await?;
+        self.memory.follow().await?;
         Ok(KeyDetails { key: Some(text), ..details(row) })
     }
 

@@ -1,0 +1,147 @@
+//! What of the ledger's server is safe.
+
+use super::{Finding, Verdict};
+use crate::ledger::ServerFacts;
+use crate::settings::Settings;
+
+const UNKNOWN: &str = "unknown";
+/// The oldest version that is tested.
+const TESTED_FROM: u64 = 150_000;
+/// The connections of an instance beside its pools: look-ups, notices, the question whether it answers, decisions, and
+/// the files of reports that are being read.
+const BESIDE_POOLS: usize = 3 + 1 + 1 + 1 + 4;
+
+/// How many connections an instance takes at most.
+pub(super) fn connections(settings: &Settings) -> usize {
+    settings
+        .postgres
+        .pool_size
+        .saturating_add(settings.postgres.writer_pool_size)
+        .saturating_add(BESIDE_POOLS)
+}
+
+pub(super) fn findings(server: &ServerFacts, connections: usize) -> Vec<Finding> {
+    let text = |name: &str| server.text(name).unwrap_or(UNKNOWN);
+    let is = |name: &str, wanted: &str| server.text(name) == Some(wanted);
+    let is_primary = is("transaction_read_only", "off") && !is("in_hot_standby", "on");
+    vec![
+        Finding::sound("postgres version", text("server_version")).unless(
+            server.number("server_version_num").is_some_and(|version| version >= TESTED_FROM),
+            Verdict::Warning,
+            "use Postgres 15 or newer: older ones are not tested",
+        ),
+        Finding::sound("postgres takes writes", if is_primary { "yes" } else { "no" }).unless(
+            is_primary,
+            Verdict::Danger,
+            "connect to the primary: a standby books nothing",
+        ),
+        Finding::sound("postgres fsync", text("fsync")).unless(
+            is("fsync", "on"),
+            Verdict::Danger,
+            "set `fsync = on`: without it a power cut can ruin the books",
+        ),
+        Finding::sound("postgres full_page_writes", text("full_page_writes")).unless(
+            is("full_page_writes", "on"),
+            Verdict::Danger,
+            "set `full_page_writes = on`: without it a power cut can ruin the books",
+        ),
+        Finding::sound("postgres synchronous_commit", text("synchronous_commit")).unless(
+            !is("synchronous_commit", "off") && server.text("synchronous_commit").is_some(),
+            Verdict::Danger,
+            "leave `synchronous_commit` on: what was answered as booked may be lost with the host",
+        ),
+        Finding::sound("postgres data_checksums", text("data_checksums")).unless(
+            is("data_checksums", "on"),
+            Verdict::Warning,
+            "turn checksums on (`pg_checksums --enable`, server stopped): a damaged page is then noticed when it is read",
+        ),
+        Finding::sound("postgres autovacuum", text("autovacuum")).unless(
+            is("autovacuum", "on"),
+            Verdict::Warning,
+            "set `autovacuum = on`: without it tables only grow and plans age",
+        ),
+        Finding::sound("postgres role is a superuser", text("is_superuser")).unless(
+            !is("is_superuser", "true"),
+            Verdict::Warning,
+            "set `postgres.role = \"tollgate_service\"`: it can add to the books and not edit them",
+        ),
+        room(server, connections),
+    ]
+}
+
+fn room(server: &ServerFacts, connections: usize) -> Finding {
+    let most = server.number("max_connections").unwrap_or(0);
+    let reserved = server.number("superuser_reserved_connections").unwrap_or(0);
+    let needed = u64::try_from(connections).unwrap_or(u64::MAX);
+    let advice = format!(
+        "an instance takes up to {needed} connections and {reserved} are reserved: raise `max_connections`, for each \
+        instance so many, or lower `postgres.pool_size`"
+    );
+    Finding::sound("postgres max_connections", most).unless(
+        most.saturating_sub(reserved) >= needed,
+        Verdict::Warning,
+        advice,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const SOUND: [(&str, &str); 12] = [
+        ("server_version", "15.8"),
+        ("server_version_num", "150008"),
+        ("fsync", "on"),
+        ("full_page_writes", "on"),
+        ("synchronous_commit", "on"),
+        ("data_checksums", "on"),
+        ("autovacuum", "on"),
+        ("max_connections", "25"),
+        ("superuser_reserved_connections", "3"),
+        ("transaction_read_only", "off"),
+        ("in_hot_standby", "off"),
+        ("is_superuser", "false"),
+    ];
+
+    #[test]
+    fn a_server_as_recommended_is_sound() {
+        let findings = findings(&ServerFacts::of(SOUND), 22);
+        assert!(findings.iter().all(|finding| finding.verdict == Verdict::Sound), "{findings:?}");
+        assert_eq!(findings.len(), 9);
+    }
+
+    #[rstest]
+    #[case("server_version_num", "140010", "postgres version", Verdict::Warning)]
+    #[case("transaction_read_only", "on", "postgres takes writes", Verdict::Danger)]
+    #[case("in_hot_standby", "on", "postgres takes writes", Verdict::Danger)]
+    #[case("fsync", "off", "postgres fsync", Verdict::Danger)]
+    #[case("full_page_writes", "off", "postgres full_page_writes", Verdict::Danger)]
+    #[case("synchronous_commit", "off", "postgres synchronous_commit", Verdict::Danger)]
+    #[case("data_checksums", "off", "postgres data_checksums", Verdict::Warning)]
+    #[case("autovacuum", "off", "postgres autovacuum", Verdict::Warning)]
+    #[case("is_superuser", "true", "postgres role is a superuser", Verdict::Warning)]
+    #[case("max_connections", "24", "postgres max_connections", Verdict::Warning)]
+    fn what_may_lose_something_is_named_alone(
+        #[case] setting: &str,
+        #[case] value: &str,
+        #[case] name: &str,
+        #[case] verdict: Verdict,
+    ) {
+        let findings = findings(&ServerFacts::of(SOUND.into_iter().chain([(setting, value)])), 22);
+        let bad: Vec<_> = findings.iter().filter(|finding| finding.verdict != Verdict::Sound).collect();
+        assert_eq!(
+            bad.iter().map(|one| (one.name.as_str(), one.verdict)).collect::<Vec<_>>(),
+            [(name, verdict)]
+        );
+        assert!(!bad[0].advice.is_empty());
+    }
+
+    #[test]
+    fn what_a_server_does_not_say_is_not_taken_for_sound() {
+        let findings = findings(&ServerFacts::default(), 22);
+        let sound = findings.iter().filter(|finding| finding.verdict == Verdict::Sound);
+        assert_eq!(sound.map(|one| one.name.as_str()).collect::<Vec<_>>(), ["postgres role is a superuser"]);
+    }
+}
