@@ -66,6 +66,8 @@ pub struct Decision {
     pub operation: Option<OperationId>,
     /// Whether it was allowed.
     pub is_admitted: bool,
+    /// Why it was refused, in the word of its answer; none where it was admitted.
+    pub code: Option<String>,
     /// Whether it was only asked, and nothing counted.
     pub is_dry_run: bool,
     /// Whether it was made while the gate was away.
@@ -82,6 +84,16 @@ pub struct Decision {
     pub number: u64,
     /// The reservation that it made or changed; none of a refusal, a dry run and a check.
     pub reservation: Option<DecidedReservation>,
+}
+
+/// The code of a call that is refused under a ban.
+pub const BANNED: &str = "banned";
+
+impl Decision {
+    /// Whether it was refused because an admin or a limit had banned the tenant or a subject.
+    pub fn is_under_ban(&self) -> bool {
+        self.code.as_deref() == Some(BANNED)
+    }
 }
 
 /// A reservation after a decision.
@@ -144,6 +156,9 @@ pub struct DecidedLimit {
     pub need: Amount,
     /// Whether it refused.
     pub refused: bool,
+    /// Why it had no room, in the word of the answer; none where it did not refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// How long to wait (ms), where it refused and waiting helps.
     pub wait_ms: Option<i64>,
 }

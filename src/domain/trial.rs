@@ -24,7 +24,7 @@ use holds::{Hold, Holds};
 /// How a decision turns out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was to be decided: a dry run, or a call that nothing refuses.
+    /// Nothing was to be decided: a dry run, a call that nothing refuses, or one under a ban.
     Unasked,
     /// Admitted.
     Admitted,
@@ -88,7 +88,8 @@ impl Trial {
     pub fn decide(&mut self, decision: &Decision) -> Outcome {
         self.begins_at_ms.get_or_insert(decision.at_ms);
         self.expire(decision.at_ms);
-        if decision.is_dry_run {
+        // Bans, of admins and of limits that punish, are not tried: nobody knows how callers would have behaved.
+        if decision.is_dry_run || decision.is_under_ban() {
             return Outcome::Unasked;
         }
         match decision.call {

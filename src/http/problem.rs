@@ -1,6 +1,8 @@
 //! Problem documents (RFC 9457): the one place that knows which fault has which status and code.
 
 use std::fmt;
+use std::num::NonZero;
+use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -12,10 +14,15 @@ use super::headers::{self, HeaderOptions};
 use super::shapes::{LimitAnswer, RefusedBy, ReservationAnswer, WarningAnswer, conduct_warnings};
 use crate::domain::rejection::Rejection;
 use crate::operations::answers::{Refusal, RefusalCode, Reservation};
-use crate::operations::{FieldError, OperationError};
+use crate::operations::{BoundedLines, FieldError, OperationError};
 
 /// The media type of every error.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// While a server is away, every call fails: so many of them a second are logged.
+const FAILED_CALLS_PER_SECOND: NonZero<u32> = NonZero::new(10).unwrap();
+static UNDECIDED: LazyLock<BoundedLines> = LazyLock::new(|| BoundedLines::new(FAILED_CALLS_PER_SECOND));
+static UNREAD: LazyLock<BoundedLines> = LazyLock::new(|| BoundedLines::new(FAILED_CALLS_PER_SECOND));
 
 /// How long a caller should wait before a call that failed for a passing reason.
 const PASSING_FAULT_RETRY_MS: i64 = 1_000;
@@ -393,12 +400,16 @@ impl From<OperationError> for Problem {
             OperationError::DifferenceMoved => Self::new(Code::PreconditionFailed, detail),
             OperationError::Refused(refusal) => Self::refused(*refusal),
             OperationError::GateUnavailable(cause) => {
-                tracing::warn!(%cause, "the gate could not decide");
+                if let Some(left_out) = UNDECIDED.next() {
+                    tracing::warn!(%cause, left_out, "the gate could not decide");
+                }
                 Self::passing(Code::GateUnavailable, "The gate cannot decide right now; repeat the call.")
             }
             OperationError::InQuarantine(_) => Self::passing(Code::GateUnavailable, &detail),
             OperationError::LedgerUnavailable(cause) => {
-                tracing::warn!(%cause, "the ledger could not be read");
+                if let Some(left_out) = UNREAD.next() {
+                    tracing::warn!(%cause, left_out, "the ledger could not be read");
+                }
                 Self::passing(
                     Code::LedgerUnavailable,
                     "The ledger cannot be read right now; repeat the call.",

@@ -27,7 +27,7 @@ use crate::domain::reservation::ReservationState;
 const BEGIN_COPY: &str = "BEGIN; \
     CREATE TEMP TABLE IF NOT EXISTS copied_decisions (LIKE decisions) ON COMMIT DELETE ROWS";
 const COPY: &str = "COPY copied_decisions (id, tenant, at, call, operation, outcome, dry_run, degraded, \
-    policy_version, subjects, lines, limits, number, reservation, state, expires_at) FROM STDIN";
+    policy_version, subjects, lines, limits, number, reservation, state, expires_at, code) FROM STDIN";
 const END_COPY: &str = "INSERT INTO decisions SELECT * FROM copied_decisions ON CONFLICT DO NOTHING; COMMIT";
 const ADMITTED: &str = "admitted";
 const REFUSED: &str = "refused";
@@ -57,6 +57,7 @@ struct Row {
     reservation: Option<Uuid>,
     state: Option<String>,
     expires_at: Option<DateTime<Utc>>,
+    code: Option<String>,
 }
 
 /// A place among a tenant's decisions.
@@ -210,12 +211,13 @@ fn write_row(decision: &Decision, at: DateTime<Utc>, text: &mut String) -> Resul
             Some(it) => written(instant::from_ms(it.expires_at_ms)?),
             None => String::new(),
         },
+        decision.code.clone().unwrap_or_default(),
     ];
     for (index, column) in columns.iter().enumerate() {
         if index > 0 {
             text.push('\t');
         }
-        // An operation and what belongs to a reservation can be absent.
+        // An operation, what belongs to a reservation, and a code can be absent.
         if column.is_empty() { text.push_str("\\N") } else { escape(column, text) }
     }
     text.push('\n');
@@ -256,6 +258,7 @@ impl TryFrom<Row> for Decision {
             call: DecidedCall::parse(&row.call).ok_or_else(|| unreadable("call"))?,
             operation: row.operation,
             is_admitted: row.outcome == ADMITTED,
+            code: row.code,
             is_dry_run: row.dry_run,
             is_degraded: row.degraded,
             policy_version: number::unsigned(row.policy_version).map_err(|_| unreadable("policy version"))?,

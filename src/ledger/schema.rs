@@ -280,6 +280,7 @@ diesel::table! {
         reservation -> Nullable<Uuid>,
         state -> Nullable<Text>,
         expires_at -> Nullable<Timestamptz>,
+        code -> Nullable<Text>,
     }
 }
 

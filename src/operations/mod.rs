@@ -8,6 +8,7 @@
 mod adjustments;
 pub mod answers;
 mod boundaries;
+mod bounded_lines;
 mod calls;
 mod change_feed;
 mod core;
@@ -48,6 +49,7 @@ mod webhooks;
 use std::sync::Arc;
 
 pub use adjustments::Adjustments;
+pub use bounded_lines::BoundedLines;
 pub use calls::{Admission, Calls, FailedCheck, TimeAccepted};
 pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};

@@ -65,6 +65,27 @@ async fn a_refusal_says_for_an_hour_which_limits_were_asked_what_they_had_and_wh
 }
 
 #[tokio::test]
+async fn a_refusal_says_why_also_where_no_limit_has_refused() {
+    let app = sampling().at("2026-03-10T12:00:00Z").start().await;
+    app.with_day_of("5").await;
+    let admitted = app.post(RESERVATIONS, pages("5")).await.expect(201);
+    let full = app.post(RESERVATIONS, pages("1")).await.expect(429);
+    app.define("bans/spam", json!({ "tenant": "acme", "reason": "spam" })).await;
+    let banned = app.post(RESERVATIONS, pages("1")).await;
+    banned.is_problem(429, "banned");
+    let why = |explained: &Answered| json!([explained.body["code"], explained.body["limits"][0]["cause"]]);
+    assert_eq!(why(&explain(&app, &admitted).await.expect(200)), json!([null, null]));
+    let explained = explain(&app, &full).await.expect(200);
+    assert_eq!(why(&explained), json!([full.body["code"], "reserved"]));
+    let explained = explain(&app, &banned).await.expect(200);
+    assert_eq!((why(&explained), &explained.body["limits"]), (json!(["banned", null]), &json!([])));
+    wait_for("it is written", A_WHILE, async || (written(&app).await.len() == 3).then_some(())).await;
+    let codes = "SELECT coalesce(code, 'none') FROM decisions ORDER BY number";
+    assert_eq!(rows(&app.database, codes).await, ["none", full.text("/code"), "banned"]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn the_level_that_won_and_the_policy_of_the_decision_are_told_after_the_policy_has_changed() {
     let app = sampling().start().await;
     app.with_day_of("5").await;

@@ -40,6 +40,17 @@ async fn metrics_count_decisions_and_name_neither_tenant_nor_subject() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_no_limit_makes_is_counted_by_its_reason() {
+    let app = spawn_app().await;
+    app.with_day_of("5").await;
+    app.define("bans/spam", json!({ "tenant": "acme", "reason": "spam" })).await;
+    app.post(RESERVATIONS, pages(1)).await.is_problem(429, "banned");
+    let refused = "tollgate_limits_refused_total{kind=\"admin_ban\",algorithm=\"none\",cause=\"none\",";
+    assert_has(&metrics_of(&app).await, &[&format!("{refused}code=\"banned\"}} 1")]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_or_a_look_would_have_refused_is_counted_as_refused() {
     let app = an_app().at("2026-03-10T12:00:00Z").start().await;
     with_limits(&app, json!([day_of("5"), minute("5")])).await;

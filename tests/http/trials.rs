@@ -323,6 +323,24 @@ async fn a_tenant_that_is_not_sampled_is_named_and_what_is_wrong_with_the_file_h
 }
 
 #[tokio::test]
+async fn what_was_refused_under_a_ban_has_no_part_in_a_trial() {
+    let app = an_app().with("decisions.sample_percent", 100).start().await;
+    app.with_day_of("20").await;
+    app.use_pages("one", 3).await.expect(201);
+    app.define("bans/spam", json!({ "tenant": "acme", "reason": "spam" })).await;
+    app.post(RESERVATIONS, pages(19)).await.is_problem(429, "banned");
+    app.delete("/v1/admin/bans/spam?tenant=acme").await.expect(204);
+    until(|| app.post_keyed(USAGE, "two", pages(2)), |answer| answer.status == 201).await;
+    let body = json!({ "policy": a_day_of("20"), "since": "2020-01-01T00:00:00Z" });
+    let tried = app.post(TEST, body.clone()).await.expect(200);
+    let told = ["refused", "refused_then", "newly_refused", "newly_admitted"];
+    assert_eq!(json!(told.map(|field| &tried.body[field])), json!([0, 0, 0, 0]), "{tried:?}");
+    let tried = app.post(TEST, body.with("policy", a_day_of("4"))).await.expect(200);
+    assert_eq!(json!(told.map(|field| &tried.body[field])), json!([1, 0, 1, 0]), "{tried:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_meter_that_the_file_leaves_without_limit_and_denies_is_named() {
     let app = an_app().with("decisions.sample_percent", 100).start().await;
     app.with_day_of("20").await;

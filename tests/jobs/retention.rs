@@ -77,6 +77,7 @@ async fn decisions_are_stored_once_by_day_and_go_by_whole_days() -> Result<(), L
             call: DecidedCall::Check,
             operation: None,
             is_admitted: day % 2 == 0,
+            code: (day % 2 == 1).then(|| "banned".to_owned()),
             is_dry_run: true,
             is_degraded: false,
             policy_version: 7,

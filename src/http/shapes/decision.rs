@@ -23,6 +23,10 @@ pub(in crate::http) struct DecisionAnswer {
     operation: Option<String>,
     /// `admitted` or `refused`.
     outcome: &'static str,
+    /// Why it was refused, as its answer said: `rate_limited`, `quota_exceeded`, `banned`, `exceeds_plan` or
+    /// `balance_exhausted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
     /// Whether it was only asked: nothing was counted.
     dry_run: bool,
     /// Whether it was decided while the gate was away.
@@ -36,8 +40,9 @@ pub(in crate::http) struct DecisionAnswer {
     reservation: Option<String>,
     /// What was asked for; of a consume or release, what is used up so far.
     lines: Vec<DecidedLineAnswer>,
-    /// Every limit that was consulted. A refusal without any: no limit or quota of the tenant covers a meter, and such
-    /// meters are denied. One in which none refused: it was refused together with other checks.
+    /// Every limit that was consulted. A refusal without any: an admin has banned the tenant or a subject (`banned`),
+    /// or no limit or quota of the tenant covers a meter, and such meters are denied. One in which none refused: it was
+    /// refused together with other checks.
     limits: Vec<DecidedLimitAnswer>,
 }
 
@@ -91,6 +96,10 @@ pub(in crate::http) struct DecidedLimitAnswer {
     need: String,
     /// Whether it refused.
     refused: bool,
+    /// Why it had no room: `consumed`, `reserved`, `interval`, `anomaly`, or `banned` where it had placed a ban. Absent
+    /// where it did not refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
     /// How long to wait; absent where it did not refuse, or waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<i64>,
@@ -105,6 +114,7 @@ impl From<&Decision> for DecisionAnswer {
             call: decision.call.as_str(),
             operation: decision.operation.as_ref().map(ToString::to_string),
             outcome: if decision.is_admitted { "admitted" } else { "refused" },
+            code: decision.code.clone(),
             dry_run: decision.is_dry_run,
             degraded: decision.is_degraded,
             policy_version: decision.policy_version,
@@ -146,6 +156,7 @@ impl From<&DecidedLimit> for DecidedLimitAnswer {
             reserved: limit.reserved.map(|amount| amount.to_string()),
             need: limit.need.to_string(),
             refused: limit.refused,
+            cause: limit.cause.clone(),
             wait_ms: limit.wait_ms,
         }
     }

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::AskedLine;
 use crate::domain::amount::Units;
+use crate::domain::decision::BANNED;
 use crate::operations::limit_status::LimitStatus;
 
 /// Why a limit has no room.
@@ -94,7 +95,7 @@ impl RefusalCode {
         match self {
             Self::ExceedsPlan => "exceeds_plan",
             Self::BalanceExhausted => "balance_exhausted",
-            Self::Banned => "banned",
+            Self::Banned => BANNED,
             Self::QuotaExceeded => "quota_exceeded",
             Self::RateLimited => "rate_limited",
         }

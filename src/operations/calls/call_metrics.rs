@@ -4,10 +4,13 @@ use super::Calls;
 use super::decision_log::Refused;
 use crate::domain::ids::OperationId;
 use crate::domain::rejection::Rejection;
-use crate::operations::answers::{Checked, LimitStatus, Reservation, Reserved};
+use crate::operations::answers::{Checked, LimitStatus, RefusalCode, Reservation, Reserved};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::{CheckRequest, ReserveRequest};
 use crate::telemetry::labels::{Call, Outcome};
+
+/// The label of what a refusal without a limit has not.
+const NONE: &str = "none";
 
 /// The answer to a new admission.
 pub(super) trait Admission {
@@ -122,6 +125,13 @@ impl Calls {
 
     fn refused(&self, refused: &Refused<'_>) {
         self.log.refused(refused);
+        if refused.refused_by.is_empty() {
+            let kind = match refused.code {
+                RefusalCode::Banned => "admin_ban",
+                _ => "without_limit",
+            };
+            self.core.metrics.limit_refused(kind, NONE, NONE, refused.code.as_str());
+        }
         for one in refused.refused_by {
             let algorithm = one.limit.counter.algorithm();
             let kind = one.limit.counter.source.kind();

@@ -139,7 +139,7 @@ impl Calls {
         costed: &'a [Costed],
     ) -> Result<Vec<(usize, LightCheck<'a>)>, FailedCheck> {
         // What is wrong with one that is alone is found when it is decided.
-        let at_ms = (requests.len() > 1).then(|| self.core.clock.now_ms());
+        let at_ms = (requests.len() > 1).then(|| self.core.gate_now_ms());
         let mut light = Vec::with_capacity(requests.len());
         let mut of_new_tenants = Vec::new();
         for (index, (request, costed)) in requests.iter().zip(costed).enumerate() {
@@ -217,7 +217,7 @@ impl Calls {
         together: bool,
         first: &GlobalChecks,
     ) -> Answer<Vec<Checked>> {
-        let mut at_ms = self.core.clock.now_ms();
+        let mut at_ms = self.core.gate_now_ms();
         let (mut recovery, mut has_recalled) = (self.memory.recovery(KEPT_CHANGING), false);
         loop {
             self.admission.may_admit(true)?;

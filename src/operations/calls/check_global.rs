@@ -71,7 +71,7 @@ impl Calls {
         asked: &[&'a LightCheck<'a>],
         together: bool,
     ) -> Answer<Said<'a>> {
-        let mut at_ms = self.core.clock.now_ms();
+        let mut at_ms = self.core.gate_now_ms();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(true)?;

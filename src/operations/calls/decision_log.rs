@@ -3,14 +3,13 @@
 
 use std::fmt::Write;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use uuid::Uuid;
 
 use crate::domain::ids::{OperationId, Subject, TenantId};
 use crate::domain::limit::Percent;
 use crate::operations::answers::{RefusalCode, RefusedLimit};
+use crate::operations::bounded_lines::BoundedLines;
 use crate::operations::options::DecisionLogOptions;
 
 /// How many bytes of a subject's hash a line shows.
@@ -31,9 +30,7 @@ pub(super) struct Refused<'a> {
 /// Writes the lines.
 pub(super) struct DecisionLog {
     /// None: no refusal is logged.
-    refusals: Option<DefaultDirectRateLimiter>,
-    /// Refusals since the last line that were left out.
-    left_out: AtomicU64,
+    refusals: Option<BoundedLines>,
     admitted: Percent,
     hash_key: [u8; 32],
 }
@@ -42,8 +39,7 @@ impl DecisionLog {
     pub(super) fn new(options: DecisionLogOptions, secret: &[u8; 32]) -> Self {
         let per_second = NonZero::new(options.refusals_per_second);
         Self {
-            refusals: per_second.map(|lines| RateLimiter::direct(Quota::per_second(lines))),
-            left_out: AtomicU64::new(0),
+            refusals: per_second.map(BoundedLines::new),
             admitted: options.admitted,
             hash_key: blake3::derive_key("tollgate logged subjects v1", secret),
         }
@@ -51,11 +47,7 @@ impl DecisionLog {
 
     /// Notes a refusal, unless so many were noted in this second that it is only counted.
     pub(super) fn refused(&self, refused: &Refused<'_>) {
-        let Some(limiter) = &self.refusals else { return };
-        if limiter.check().is_err() {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+        let Some(left_out) = self.refusals.as_ref().and_then(BoundedLines::next) else { return };
         tracing::info!(
             call = refused.call,
             tenant = %refused.tenant,
@@ -65,7 +57,7 @@ impl DecisionLog {
             code = refused.code.as_str(),
             retry_after_ms = refused.retry_after_ms,
             refused_by = names(refused.refused_by),
-            left_out = self.left_out.swap(0, Ordering::Relaxed),
+            left_out,
             "refused"
         );
     }

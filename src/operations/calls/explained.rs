@@ -35,6 +35,7 @@ impl Calls {
                     limits: &reserved.limits,
                     refused_by: &reserved.refused_by,
                     is_admitted,
+                    code: reserved.code,
                     is_dry_run: request.dry_run,
                     is_degraded: reserved.degraded,
                     policy_version: reserved.policy_version,
@@ -68,6 +69,7 @@ impl Calls {
                     limits,
                     refused_by: &[],
                     is_admitted: true,
+                    code: None,
                     is_dry_run: false,
                     is_degraded: *degraded || record.head.degraded,
                     policy_version: rest.map_or(0, |rest| rest.policy_version),
@@ -98,6 +100,7 @@ impl Calls {
             limits: &checked.limits,
             refused_by: &checked.refused_by,
             is_admitted: checked.allowed,
+            code: checked.code,
             is_dry_run: request.peeks,
             is_degraded: checked.degraded,
             policy_version,
@@ -130,6 +133,7 @@ impl Calls {
             limits,
             refused_by: &[],
             is_admitted: true,
+            code: None,
             is_dry_run: false,
             is_degraded: *degraded || record.head.degraded,
             policy_version: rest.map_or(0, |rest| rest.policy_version),
@@ -155,6 +159,7 @@ impl Calls {
             limits: &[],
             refused_by: &[],
             is_admitted: true,
+            code: None,
             is_dry_run: false,
             is_degraded: false,
             policy_version: record.body.rest.as_ref().map_or(0, |rest| rest.policy_version),
@@ -166,7 +171,7 @@ impl Calls {
 
     fn keep_refusal(&self, call: DecidedCall, request: &ReserveRequest, error: &OperationError) {
         let OperationError::Refused(refusal) = error else { return };
-        let Refusal { decision_id, refused_by, limits, asked, policy_version, .. } = &**refusal;
+        let Refusal { decision_id, code, refused_by, limits, asked, policy_version, .. } = &**refusal;
         self.decisions.keep(Decided {
             id: *decision_id,
             call,
@@ -177,6 +182,7 @@ impl Calls {
             limits,
             refused_by,
             is_admitted: false,
+            code: Some(*code),
             is_dry_run: request.dry_run,
             is_degraded: false,
             policy_version: *policy_version,

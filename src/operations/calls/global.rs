@@ -129,7 +129,7 @@ impl Calls {
         prepared: &Prepared,
         mode: ReserveMode,
     ) -> Answer<GlobalAnswer> {
-        let mut at_ms = self.core.clock.now_ms();
+        let mut at_ms = self.core.gate_now_ms();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_admit(request.dry_run || prepared.is_light())?;

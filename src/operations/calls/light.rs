@@ -28,7 +28,7 @@ impl Calls {
         mut prepared: Prepared,
         amounts: Option<Vec<Units>>,
     ) -> Answer<Decided> {
-        let mut at_ms = self.core.clock.now_ms();
+        let mut at_ms = self.core.gate_now_ms();
         let (mut recovery, mut has_recalled) = (self.memory.recovery(KEPT_CHANGING), false);
         let away = loop {
             self.admission.may_admit(true)?;

@@ -147,7 +147,7 @@ impl Calls {
         mode: ReserveMode,
         call: &str,
     ) -> Answer<Decided> {
-        let prepared = self.prepare_unless_banned(entry, request, call, self.core.clock.now_ms())?;
+        let prepared = self.prepare_unless_banned(entry, request, call, self.core.gate_now_ms())?;
         // No call of light work is ever parked, so none goes before it.
         if !prepared.is_light()
             && let Some(away) = self.outage.parked_first(&request.tenant).await?
@@ -210,7 +210,7 @@ impl Calls {
         mut prepared: Prepared,
         amounts: Option<Vec<Units>>,
     ) -> Answer<Decided> {
-        let mut at_ms = self.core.clock.now_ms();
+        let mut at_ms = self.core.gate_now_ms();
         let (mut asked_in, mut has_recalled) = (Epoch::default(), false);
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         let away = loop {

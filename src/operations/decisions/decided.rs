@@ -12,7 +12,7 @@ use crate::domain::decision::{
 };
 use crate::domain::ids::{OperationId, Subject, TenantId};
 use crate::gate::Gate;
-use crate::operations::answers::{AskedLine, RefusedLimit};
+use crate::operations::answers::{AskedLine, RefusalCode, RefusedLimit};
 use crate::operations::limit_status::LimitStatus;
 
 /// How many bytes of a subject's hash are kept.
@@ -29,6 +29,8 @@ pub(in crate::operations) struct Decided<'a> {
     pub(in crate::operations) limits: &'a [LimitStatus],
     pub(in crate::operations) refused_by: &'a [RefusedLimit],
     pub(in crate::operations) is_admitted: bool,
+    /// Why it was refused.
+    pub(in crate::operations) code: Option<RefusalCode>,
     pub(in crate::operations) is_dry_run: bool,
     pub(in crate::operations) is_degraded: bool,
     pub(in crate::operations) policy_version: u64,
@@ -86,6 +88,7 @@ impl Decided<'_> {
             call: self.call,
             operation: self.operation.cloned(),
             is_admitted: self.is_admitted,
+            code: self.code.map(|code| code.as_str().to_owned()),
             is_dry_run: self.is_dry_run,
             is_degraded: self.is_degraded,
             policy_version: self.policy_version,
@@ -118,6 +121,7 @@ impl Decided<'_> {
             reserved: (!counter.is_global()).then(|| write(status.reserved)),
             need: write(Units::new(needed).unwrap_or_default()),
             refused: refused.is_some(),
+            cause: refused.map(|refused| refused.cause.as_str().to_owned()),
             wait_ms: refused.and_then(|refused| refused.retry_after_ms),
         }
     }

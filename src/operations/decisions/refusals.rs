@@ -61,6 +61,7 @@ mod tests {
             call: DecidedCall::Reserve,
             operation: None,
             is_admitted: false,
+            code: Some("rate_limited".into()),
             is_dry_run: false,
             is_degraded: false,
             policy_version: 1,

@@ -102,7 +102,7 @@ impl Reads {
     pub async fn list_reservations(&self, request: ReservationsRequest) -> Answer<Rows<Reservation>> {
         let entry = self.known(&request.tenant).await?;
         let counted_by = request.counted_by.as_ref();
-        let counting = counted_by.map(|limit| Counting::new(&entry, limit, self.core.clock.now_ms()));
+        let counting = counted_by.map(|limit| Counting::new(&entry, limit, self.core.gate_now_ms()));
         let filter =
             ReservationFilter { state: request.state, subject: request.subject, meter: request.meter };
         let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;

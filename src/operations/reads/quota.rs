@@ -31,7 +31,7 @@ impl Reads {
         let found = self.core.policy.find_tenant(&request.tenant).await?;
         let entry = found
             .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {}", request.tenant)))?;
-        let mut at_ms = self.core.clock.now_ms();
+        let mut at_ms = self.core.gate_now_ms();
         // Its figures include parked calls, so those are delivered first; where they cannot be, the read still
         // answers.
         if matches!(self.outage.parked_first(&request.tenant).await, Ok(Some(_))) {
