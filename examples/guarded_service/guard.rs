@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
     Serve(Vec<(&'static str, String)>),
     /// It is answered with 429, these headers and this text.
     Refuse(Vec<(&'static str, String)>, String),
-    /// It is answered with 503: nobody could decide.
+    /// It is answered with 503: it was not decided.
     Unavailable,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Guard {
     url: String,
     key: String,
     tenant: String,
-    /// Whether calls are served while Tollgate does not answer.
+    /// Whether calls are served while Tollgate does not answer; one that it does not accept never is.
     is_open_without_answer: bool,
 }
 
@@ -71,7 +71,12 @@ impl Guard {
             check["subjects"] = json!({ "ip": address.to_string() });
         }
         let request = self.http.post(format!("{}/v1/ratelimit/check", self.url)).bearer_auth(&self.key);
-        let answer = request.json(&check).send().await?.error_for_status()?;
+        let answer = request.json(&check).send().await?;
+        // What Tollgate does not accept is counted nowhere: a path may be too long, or the key revoked.
+        if answer.status().is_client_error() {
+            return Ok(Verdict::Unavailable);
+        }
+        let answer = answer.error_for_status()?;
         let passed_on = |name: &'static str| {
             let value = answer.headers().get(name)?.to_str().ok()?;
             Some((name, value.to_owned()))

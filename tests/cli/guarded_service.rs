@@ -65,7 +65,14 @@ async fn an_example_serves_what_is_allowed_and_says_when_to_come_again() {
             (429, "Too many searches.")
         );
     }
-    for (urls, status) in [(closed, 503), (without_answer, 200)] {
+    // What Tollgate does not accept must not be a way around the limit.
+    let revoked = served(Guard::new(app.url(), "tg_00_00", "site", true).unwrap());
+    for url in &open {
+        let long = url.replace("books", &"a".repeat(2_000));
+        assert_eq!(client.get(long).send().await.unwrap().status().as_u16(), 503);
+        assert_eq!(client.head(url).send().await.unwrap().status().as_u16(), 503);
+    }
+    for (urls, status) in [(closed, 503), (without_answer, 200), (revoked, 503)] {
         for url in urls {
             assert_eq!(client.get(&url).send().await.unwrap().status().as_u16(), status, "{url}");
         }
