@@ -12,6 +12,7 @@ use super::columns::Milliseconds;
 use super::prepared::{Statement, sql_query};
 use super::{LedgerError, instant};
 use crate::domain::booking::Correction;
+use crate::domain::carried_use::paid_before;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::signed_amount::SignedAmount;
@@ -32,8 +33,8 @@ struct Sums {
     consumed: Decimal,
     /// By adjustments.
     adjusted: Decimal,
-    /// What of that the period before had paid for, of holds that were carried over.
-    paid_before: Decimal,
+    /// What of that was held, of holds that were carried over.
+    of_held: Decimal,
 }
 
 /// What was consumed, by period.
@@ -41,11 +42,11 @@ struct Sums {
 pub(crate) struct Corrections(BTreeMap<Key, Sums>);
 
 impl Corrections {
-    /// What an adjustment adds to a meter's use in `period`, or takes back, booked in another one, and what of it the
-    /// period before had paid for. Of carried holds it may be booked in the same one.
+    /// What an adjustment adds to a meter's use in `period`, or takes back, booked in another one, and what of it was
+    /// held. Of carried holds it may be booked in the same one.
     pub(super) fn of_adjustment(
         (tenant, meter): (&TenantId, &MeterId),
-        (amount, paid_before): (SignedAmount, Decimal),
+        (amount, of_held): (SignedAmount, Decimal),
         period: Window,
         booked_in: Window,
     ) -> Self {
@@ -55,7 +56,7 @@ impl Corrections {
             meter: meter.clone(),
             start_ms: period.start_ms,
         };
-        Self(BTreeMap::from([(key, Sums { adjusted: amount.decimal(), paid_before, ..Sums::default() })]))
+        Self(BTreeMap::from([(key, Sums { adjusted: amount.decimal(), of_held, ..Sums::default() })]))
     }
 
     /// Adds one of this tenant.
@@ -83,7 +84,7 @@ pub(crate) async fn add(mut connection: &AsyncPgConnection, sums: &Corrections) 
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.booked_in_ms))?)
         .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.consumed).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.adjusted).collect::<Vec<_>>())
-        .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.paid_before).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(sums.0.values().map(|sums| sums.of_held).collect::<Vec<_>>())
         .execute(&mut connection)
         .await?;
     Ok(())
@@ -105,15 +106,21 @@ pub(super) struct StoredCorrection {
     /// What adjustments add to it, or take back.
     #[diesel(sql_type = Numeric)]
     pub(super) adjusted: Decimal,
-    /// What of that the period before had paid for.
+    /// What of that was held, of holds that were carried over.
     #[diesel(sql_type = Numeric)]
-    pub(super) paid_before: Decimal,
+    pub(super) of_held: Decimal,
     /// Whether the meter has a close of that period: it has none where nothing of it was in the books by then.
     #[diesel(sql_type = Bool)]
     pub(super) is_closed: bool,
     /// What was unused of the closed period's quota: it lapsed, rolled over, or returned of a hold that was carried on.
     #[diesel(sql_type = Numeric)]
     pub(super) unused: Decimal,
+    /// What was consumed in that period of holds that were carried to it, less what the one before had paid for.
+    #[diesel(sql_type = Numeric)]
+    pub(super) charged: Decimal,
+    /// What was used beyond the period's quota, but for what corrections say.
+    #[diesel(sql_type = Numeric)]
+    pub(super) overage: Decimal,
 }
 
 impl StoredCorrection {
@@ -123,9 +130,14 @@ impl StoredCorrection {
         self.period_start.0 == self.booked_in.0
     }
 
+    /// What of it the period before had paid for.
+    pub(super) fn paid_before(&self) -> Decimal {
+        paid_before(self.of_held, self.charged)
+    }
+
     /// What adjustments change of what burnt the period's own quota.
     pub(super) fn adjusted_of_burnt(&self) -> Decimal {
-        self.adjusted - self.paid_before
+        self.adjusted - self.paid_before()
     }
 }
 

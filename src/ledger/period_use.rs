@@ -168,5 +168,5 @@ pub(super) fn leave_out(
 /// What a stored correction says of its closed period, but for what was unused there.
 pub(super) fn late(part: &StoredCorrection) -> LateUse {
     let consumed = Amount::from_decimal(part.consumed).unwrap_or_default();
-    LateUse { consumed, adjusted: part.adjusted, paid_before: part.paid_before, unused: Amount::ZERO }
+    LateUse { consumed, adjusted: part.adjusted, paid_before: part.paid_before(), unused: Amount::ZERO }
 }

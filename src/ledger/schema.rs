@@ -45,7 +45,7 @@ diesel::table! {
         gate_period -> Nullable<Timestamptz>,
         gate_operation -> Nullable<Uuid>,
         carried_hold -> Nullable<Uuid>,
-        paid_before -> Numeric,
+        of_held -> Numeric,
     }
 }
 
@@ -208,7 +208,7 @@ diesel::table! {
         booked_in -> Timestamptz,
         consumed -> Numeric,
         adjusted -> Numeric,
-        paid_before -> Numeric,
+        of_held -> Numeric,
     }
 }
 

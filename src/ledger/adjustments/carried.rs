@@ -27,13 +27,13 @@ pub(super) struct CarriedHold {
 pub(super) struct OfCarried {
     /// Its reservation.
     pub(super) hold: uuid::Uuid,
-    /// How much of it the period before had paid for.
-    pub(super) paid_before: Decimal,
+    /// How much of it was held.
+    pub(super) of_held: Decimal,
 }
 
 impl OfCarried {
     pub(super) fn of(hold: &CarriedHold, amount: Decimal) -> Self {
-        Self { hold: hold.id, paid_before: hold.used.paid_part(amount) }
+        Self { hold: hold.id, of_held: hold.used.held_part(amount) }
     }
 }
 
@@ -50,11 +50,11 @@ struct Row {
     #[diesel(sql_type = Numeric)]
     consumed: Decimal,
     #[diesel(sql_type = Numeric)]
-    burnt: Decimal,
+    excess: Decimal,
     #[diesel(sql_type = Numeric)]
     corrected: Decimal,
     #[diesel(sql_type = Numeric)]
-    corrected_of_paid: Decimal,
+    corrected_of_held: Decimal,
 }
 
 /// The carried hold that an adjustment dated in the period `dated` corrects: it names it in `corrects`. Of several
@@ -81,9 +81,9 @@ pub(super) async fn find(
         period: Window { start_ms: row.period_start.0, end_ms: row.period_end.0 },
         used: CarriedUse {
             consumed: row.consumed,
-            burnt: row.burnt,
+            excess: row.excess,
             corrected: row.corrected,
-            corrected_of_paid: row.corrected_of_paid,
+            corrected_of_held: row.corrected_of_held,
         },
     }))
 }

@@ -417,7 +417,7 @@ async fn carry_out(
             adjustments::period_start.eq(period_start),
             adjustments::booked_in.eq(instant::from_ms(booking.booked_in.start_ms)?),
             adjustments::carried_hold.eq(of_carried.map(|of| of.hold)),
-            adjustments::paid_before.eq(of_carried.map_or(Decimal::ZERO, |of| of.paid_before)),
+            adjustments::of_held.eq(of_carried.map_or(Decimal::ZERO, |of| of.of_held)),
         ))
         .execute(connection)
         .await?;

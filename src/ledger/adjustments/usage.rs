@@ -191,7 +191,7 @@ fn booking(
     let moves = if hold.is_some() { of_carried_hold } else { in_closed_period };
     let movements = moves(booked_in, was, now);
     let of_carried = hold.map(|hold| OfCarried::of(&hold, amount.decimal()));
-    let paid_before = of_carried.as_ref().map_or(Decimal::ZERO, |of| of.paid_before);
+    let of_held = of_carried.as_ref().map_or(Decimal::ZERO, |of| of.of_held);
     let line = PostedLine { meter: meter.clone(), movements, first_leg: 0, begins_to_consume: false };
     let posting = Posting {
         tenant: tenant.clone(),
@@ -203,7 +203,7 @@ fn booking(
         subjects: Vec::new(),
         lines: vec![line],
     };
-    let corrections = Corrections::of_adjustment((tenant, meter), (amount, paid_before), period, booked_in);
+    let corrections = Corrections::of_adjustment((tenant, meter), (amount, of_held), period, booked_in);
     Booking { amount, period: Some(period), of_carried, booked_in, posting, corrections }
 }
 

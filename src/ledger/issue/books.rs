@@ -11,6 +11,7 @@ use rust_decimal::Decimal;
 
 use self::terms::Terms;
 use crate::domain::amount::Amount;
+use crate::domain::carried_use::paid_before;
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::money::Money;
@@ -21,7 +22,7 @@ use crate::ledger::billing::DuePeriod;
 use crate::ledger::charges::{self, Refund, Until};
 use crate::ledger::columns::{Hash, Unsigned};
 use crate::ledger::corrections::{self, StoredCorrection, TenantPeriod};
-use crate::ledger::period_use::{self, BookedUse, late, leave_out};
+use crate::ledger::period_use::{self, BookedUse, leave_out};
 use crate::ledger::prepared::sql_query;
 use crate::ledger::statements::parsed;
 use crate::ledger::{LedgerError, instant, open_periods};
@@ -252,29 +253,38 @@ impl Books {
         let (own, parts): (Vec<_>, Vec<_>) = parts
             .filter(|part| part.booked_in.0 <= due.period.start_ms)
             .partition(|part| part.is_of_its_own());
-        // What its statement has of its own has made use of what was unused.
-        let made_use_of: HashMap<_, _> =
-            own.iter().map(|part| (&part.meter, part.adjusted_of_burnt().max(Decimal::ZERO))).collect();
-        let mut late_use: BTreeMap<MeterId, LateUse> = BTreeMap::new();
+        let own: HashMap<_, _> = own.into_iter().map(|part| (&part.meter, part)).collect();
+        let mut late_use: BTreeMap<MeterId, (LateUse, Decimal)> = BTreeMap::new();
         for part in parts {
-            let sum = late_use.entry(part.meter.clone()).or_default();
-            let part_of_it = late(part);
-            sum.consumed = sum.consumed.plus(part_of_it.consumed);
-            sum.adjusted += part_of_it.adjusted;
-            sum.paid_before += part_of_it.paid_before;
-            let made_use_of = made_use_of.get(&part.meter).copied().unwrap_or_default();
+            let (sum, of_held) = late_use.entry(part.meter.clone()).or_default();
+            let own = own.get(&part.meter);
+            sum.consumed = sum.consumed.plus(Amount::from_decimal(part.consumed).unwrap_or_default());
+            sum.adjusted += part.adjusted;
+            // Of all holds together, and beyond what its statement says.
+            *of_held += part.of_held;
+            let (own_of_held, own_paid) =
+                own.map_or_else(Default::default, |own| (own.of_held, own.paid_before()));
+            sum.paid_before = paid_before(own_of_held + *of_held, part.charged) - own_paid;
             sum.unused = match at_end {
                 Some(terms) if !part.is_closed => terms.included(&part.meter),
-                _ => Amount::from_decimal(part.unused - made_use_of).unwrap_or_default(),
+                _ => unused_after(part, own.copied()),
             };
         }
-        late_use
+        late_use.into_iter().map(|(meter, (sum, _))| (meter, sum)).collect()
     }
 
     fn refunded(&self, due: &DuePeriod) -> BTreeMap<GrantId, Money> {
         let refunds = self.refunds.get(&due.tenant).into_iter().flatten();
         refunds.map(|(grant, refund)| (*grant, refund.amount)).collect()
     }
+}
+
+/// What is unused of a closed period's quota once its statement has said what is corrected of its own: more use of that
+/// has taken of it, and what less there was than overage is unused too.
+fn unused_after(part: &StoredCorrection, own: Option<&StoredCorrection>) -> Amount {
+    let burnt = own.map_or(Decimal::ZERO, StoredCorrection::adjusted_of_burnt);
+    let more = (-burnt - part.overage).max(Decimal::ZERO);
+    Amount::from_decimal(part.unused - burnt.max(Decimal::ZERO) + more).unwrap_or_default()
 }
 
 #[derive(QueryableByName)]

@@ -23,18 +23,18 @@ WHERE coalesce(c.consumed, 0) <> coalesce(e.consumed, 0) OR coalesce(c.adjusted,
 UNION ALL
 SELECT concat_ws(' ', 'corrections of carried holds in', tenant, meter, period_start AT TIME ZONE 'UTC', 'booked in', booked_in AT TIME ZONE 'UTC'),
     concat(
-        'are ', coalesce(c.adjusted, 0), ' adjusted, ', coalesce(c.paid_before, 0), ' of it paid before',
-        ', by adjustments ', coalesce(a.adjusted, 0), ' and ', coalesce(a.paid_before, 0)
+        'are ', coalesce(c.adjusted, 0), ' adjusted, ', coalesce(c.of_held, 0), ' of it held',
+        ', by adjustments ', coalesce(a.adjusted, 0), ' and ', coalesce(a.of_held, 0)
     )
 FROM (
-    SELECT tenant, meter, period_start, booked_in, CASE WHEN period_start = booked_in THEN adjusted END AS adjusted, paid_before
-    FROM corrections WHERE tenant = ANY($1) AND (period_start = booked_in OR paid_before <> 0)
+    SELECT tenant, meter, period_start, booked_in, CASE WHEN period_start = booked_in THEN adjusted END AS adjusted, of_held
+    FROM corrections WHERE tenant = ANY($1) AND (period_start = booked_in OR of_held <> 0)
 ) c
 FULL JOIN (
-    SELECT tenant, meter, period_start, booked_in, sum(booked_amount) AS adjusted, sum(paid_before) AS paid_before
+    SELECT tenant, meter, period_start, booked_in, sum(booked_amount) AS adjusted, sum(of_held) AS of_held
     FROM adjustments WHERE tenant = ANY($1) AND carried_hold IS NOT NULL AND state = 'booked'
     GROUP BY 1, 2, 3, 4
 ) a USING (tenant, meter, period_start, booked_in)
-WHERE coalesce(c.paid_before, 0) <> coalesce(a.paid_before, 0)
+WHERE coalesce(c.of_held, 0) <> coalesce(a.of_held, 0)
     OR (period_start = booked_in AND coalesce(c.adjusted, 0) <> coalesce(a.adjusted, 0))
 LIMIT $2

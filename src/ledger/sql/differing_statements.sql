@@ -24,7 +24,8 @@ WITH said AS (
         WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.booked_in = b.period_start AND l.period_start >= g.begun_at
     ) c
     CROSS JOIN LATERAL (
-        SELECT coalesce(sum(l.adjusted), 0) AS adjusted, coalesce(sum(l.adjusted - l.paid_before), 0) AS burnt
+        SELECT coalesce(sum(l.adjusted), 0) AS adjusted,
+            coalesce(sum(l.adjusted), 0) - least(coalesce(sum(l.of_held), 0) + greatest(b.consumed_of_carried - b.carried_in, 0), 0) AS burnt
         FROM corrections l
         WHERE l.tenant = b.tenant AND l.meter = b.meter AND l.booked_in = b.period_start AND l.period_start = b.period_start
     ) w
@@ -35,7 +36,7 @@ WITH said AS (
     JOIN statements o ON o.tenant = n.tenant AND o.number = n.corrects
     WHERE n.tenant = ANY($1)
 ), corrected AS (
-    SELECT l.tenant, n.number, l.meter, sum(l.consumed + l.adjusted) AS more, sum(l.consumed + l.adjusted - l.paid_before) AS burnt
+    SELECT l.tenant, n.number, l.meter, sum(l.consumed + l.adjusted) AS more, sum(l.of_held) AS of_held
     FROM notes n
     JOIN corrections l USING (tenant, period_start)
     LEFT JOIN period_closures k ON k.tenant = l.tenant AND k.meter = l.meter AND k.period_start = l.booked_in
@@ -46,8 +47,11 @@ WITH said AS (
         coalesce((n.used -> m.meter ->> 'overage')::numeric, 0) AS overage,
         greatest(coalesce((n.original -> m.meter ->> 'consumed')::numeric, 0) + coalesce(l.more, 0), 0) AS consumed_in_all,
         CASE WHEN h.tenant IS NULL AND k.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
-            coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + coalesce(l.burnt, 0)
-                - least(greatest(coalesce(k.lapsed + k.rolled, 0) - coalesce(w.burnt, 0), 0), greatest(coalesce(l.burnt, 0), 0)), 0
+            coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + f.burnt
+                - least(
+                    greatest(coalesce(k.lapsed + k.rolled, 0) - greatest(f.own, 0), 0) + greatest(-f.own - w.overage, 0),
+                    greatest(f.burnt, 0)
+                ), 0
         ) END AS overage_in_all
     FROM notes n
     CROSS JOIN LATERAL (
@@ -60,10 +64,23 @@ WITH said AS (
     LEFT JOIN corrected l ON l.tenant = n.tenant AND l.number = n.number AND l.meter = m.meter
     LEFT JOIN period_closures k ON k.tenant = n.tenant AND k.meter = m.meter AND k.period_start = n.period_start
     LEFT JOIN carried_holds h ON h.tenant = n.tenant AND h.meter = m.meter AND h.period_start = n.period_start
-    LEFT JOIN LATERAL (
-        SELECT greatest(o.adjusted - o.paid_before, 0) AS burnt FROM corrections o
-        WHERE o.tenant = n.tenant AND o.meter = m.meter AND o.booked_in = n.period_start AND o.period_start = n.period_start
-    ) w ON true
+    LEFT JOIN balances b ON b.tenant = n.tenant AND b.meter = m.meter AND b.period_start = n.period_start
+    LEFT JOIN billing g ON g.tenant = n.tenant
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(o.adjusted) FILTER (WHERE o.period_start = o.booked_in), 0) AS adjusted,
+            coalesce(sum(o.of_held) FILTER (WHERE o.period_start = o.booked_in), 0) AS of_held,
+            greatest(coalesce(b.consumed_of_carried - b.carried_in, 0), 0) AS charged,
+            greatest(
+                coalesce(b.overage - coalesce(k.paid_by_next, 0), 0)
+                    - coalesce(sum(o.consumed) FILTER (WHERE o.period_start >= g.begun_at), 0), 0
+            ) AS overage
+        FROM corrections o
+        WHERE o.tenant = n.tenant AND o.meter = m.meter AND o.booked_in = n.period_start
+    ) w
+    CROSS JOIN LATERAL (
+        SELECT w.adjusted - least(w.of_held + w.charged, 0) AS own,
+            coalesce(l.more, 0) - least(w.of_held + coalesce(l.of_held, 0) + w.charged, 0) + least(w.of_held + w.charged, 0) AS burnt
+    ) f
 )
 SELECT concat_ws(' ', 'statement of', tenant, meter, period_start AT TIME ZONE 'UTC') AS what,
     concat('says ', s.consumed, ' used and ', s.overage, ' overage, the books ', b.consumed, ' and ', b.overage) AS detail

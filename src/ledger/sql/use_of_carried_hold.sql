@@ -1,7 +1,6 @@
 -- What was consumed of the hold that an adjustment names, itself or by another adjustment of it, by the period in which
--- it stands, and what is corrected of it by now: nothing where all of it happened in the hold's own period. What burnt
--- the quota of the period is the excess, and what that was charged of holds, as far as no other one's correction took
--- it back. The gate's clock may be set during a hold's life, by less than a day.
+-- it stands, and what is corrected of it by now: nothing where all of it happened in the hold's own period. The gate's
+-- clock may be set during a hold's life, by less than a day.
 WITH named AS (
     SELECT coalesce((SELECT carried_hold FROM adjustments WHERE tenant = $1 AND id = $3), $3) AS id
 ), held AS (
@@ -21,8 +20,8 @@ WITH named AS (
     GROUP BY l.id
 )
 SELECT h.id AS hold, e.period_start, b.period_end, e.carried, e.consumed::numeric(28, 9) AS consumed,
-    (e.excess + greatest(b.consumed_of_carried - b.carried_in + a.of_others, 0))::numeric(28, 9) AS burnt,
-    a.corrected::numeric(28, 9) AS corrected, a.corrected_of_paid::numeric(28, 9) AS corrected_of_paid
+    e.excess::numeric(28, 9) AS excess, a.corrected::numeric(28, 9) AS corrected,
+    a.corrected_of_held::numeric(28, 9) AS corrected_of_held
 FROM held h
 CROSS JOIN LATERAL (
     SELECT period_start, bool_or(carried) AS carried, sum(amount) AS consumed,
@@ -34,10 +33,8 @@ CROSS JOIN LATERAL (
 ) e
 JOIN balances b ON b.tenant = $1 AND b.meter = $2 AND b.period_start = e.period_start
 CROSS JOIN LATERAL (
-    SELECT coalesce(sum(booked_amount) FILTER (WHERE carried_hold = h.id), 0) AS corrected,
-        coalesce(sum(paid_before) FILTER (WHERE carried_hold = h.id), 0) AS corrected_of_paid,
-        coalesce(sum(booked_amount - paid_before) FILTER (WHERE carried_hold <> h.id), 0) AS of_others
+    SELECT coalesce(sum(booked_amount), 0) AS corrected, coalesce(sum(of_held), 0) AS corrected_of_held
     FROM adjustments
-    WHERE tenant = $1 AND meter = $2 AND period_start = e.period_start AND carried_hold IS NOT NULL AND state = 'booked'
+    WHERE tenant = $1 AND meter = $2 AND period_start = e.period_start AND carried_hold = h.id AND state = 'booked'
 ) a
 ORDER BY e.period_start

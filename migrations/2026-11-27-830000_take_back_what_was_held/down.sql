@@ -1,0 +1,4 @@
+ALTER TABLE corrections RENAME CONSTRAINT correction_of_held_is_bounded TO correction_paid_before_is_bounded;
+ALTER TABLE corrections RENAME COLUMN of_held TO paid_before;
+ALTER TABLE adjustments RENAME CONSTRAINT adjustment_of_a_carried_hold_has_its_held_part TO adjustment_of_a_carried_hold_has_its_paid_part;
+ALTER TABLE adjustments RENAME COLUMN of_held TO paid_before;
