@@ -9,12 +9,12 @@ use rust_decimal::Decimal;
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
 use crate::domain::grant::{GrantId, GrantKind, GrantRollover, GrantTerms, Priority, Recurrence};
-use crate::domain::ids::{IdempotencyKey, MeterId, Partition};
+use crate::domain::ids::{IdempotencyKey, MeterId, Partition, ReservationId};
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, BookedAs, Decided, NewAdjustment, Posted, StoredAdjustment, StoredGrant, Unbookable,
-    Verdict,
+    AdjustmentGrant, BookedAs, Decided, NewAdjustment, ParkedState, Posted, StoredAdjustment, StoredGrant,
+    Unbookable, Verdict,
 };
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::calls::Calls;
@@ -71,7 +71,7 @@ impl Adjustments {
         self.check(&entry, &terms).await?;
         let booked_as = self.booked_as(&entry, id, &terms)?;
         let needs_approval = terms.amount.size() > self.approval_above;
-        self.know_where_use_stands(entry.partition, &terms).await;
+        self.know_where_use_stands(entry.partition, &terms).await?;
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
         let mut posted = self.core.ledger.post_adjustment(new.clone(), actor).await?;
@@ -158,7 +158,9 @@ impl Adjustments {
         let found = self.known(id).await?;
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
         let booked_as = self.booked_as(&entry, id, &found.terms)?;
-        self.know_where_use_stands(entry.partition, &found.terms).await;
+        if approves {
+            self.know_where_use_stands(entry.partition, &found.terms).await?;
+        }
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
         let mut decided = self.core.ledger.decide_adjustment(id, verdict.clone()).await?;
@@ -175,15 +177,21 @@ impl Adjustments {
         }
     }
 
-    /// Where the use of a reservation stands that an adjustment names is certain once all of it is booked. While the
-    /// gate is away nothing of it is consumed there.
-    async fn know_where_use_stands(&self, partition: Partition, terms: &AdjustmentTerms) {
-        if terms.effect == AdjustmentEffect::Usage
-            && terms.corrects.is_some()
-            && let Err(error) = self.catch_up(partition).await
-        {
-            tracing::warn!(tenant = %terms.tenant, %error, "it is judged by what is booked");
+    /// Waits until all use is booked of a reservation that an adjustment names: before that it is not certain in which
+    /// period it stands, and a correction that is booked elsewhere stays there.
+    ///
+    /// Errors: a call of it is not booked, or the gate cannot be asked whether one is.
+    async fn know_where_use_stands(&self, partition: Partition, terms: &AdjustmentTerms) -> Answer<()> {
+        let corrects = terms.corrects.filter(|_| terms.effect == AdjustmentEffect::Usage);
+        let Some(corrects) = corrects else { return Ok(()) };
+        self.catch_up(partition).await?;
+        let id = ReservationId::from_bytes(corrects.into_bytes());
+        let known = self.core.ledger.known_together(id).await?;
+        let waits = known.parked.iter().any(|call| call.state == ParkedState::Waiting);
+        if waits || known.row.is_some_and(|row| row.quarantined) {
+            return Err(OperationError::GateUnavailable(format!("a call of {id} is not booked yet")));
         }
+        Ok(())
     }
 
     /// Waits until what the gate has counted by now is booked: only then it is certain what was not used.
@@ -311,26 +319,25 @@ impl Adjustments {
         if stored.terms.effect == AdjustmentEffect::Usage {
             return self.correct(stored).await;
         }
-        let done = match stored.terms.amount.is_negative() {
-            true => self.lower(stored, actor).await,
-            false => self.raise(stored, actor).await.map(Some),
-        };
         let now_ms = self.core.clock.now_ms();
-        match done {
-            Ok(Some(booked)) => {
-                let booked = SignedAmount::from_decimal(booked);
-                self.core.ledger.note_adjusted(stored.id, Some(booked), now_ms).await?;
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
-            Err(error) => {
-                // What cannot be granted never will be; of what is voided a part may be booked already.
-                if matches!(error, OperationError::Invalid(_)) && !stored.terms.amount.is_negative() {
-                    self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
-                }
-                Err(error)
-            }
+        if stored.terms.amount.is_negative() {
+            let Some((booked, voided)) = self.lower(stored, actor).await? else { return Ok(false) };
+            let booked = SignedAmount::from_decimal(booked);
+            return Ok(self.core.ledger.note_lowered(stored.id, (booked, voided), now_ms).await?);
         }
+        let raised = self.raise(stored, actor).await;
+        match &raised {
+            Ok(amount) => {
+                let booked = SignedAmount::from_decimal(*amount);
+                self.core.ledger.note_adjusted(stored.id, Some(booked), now_ms).await?;
+            }
+            // What cannot be granted never will be.
+            Err(OperationError::Invalid(_)) => {
+                self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
+            }
+            Err(_) => {}
+        }
+        raised.map(|_| true)
     }
 
     /// Grants the amount until the end of the open period.
@@ -360,16 +367,17 @@ impl Adjustments {
     }
 
     /// Voids grants against the burn order until their unburnt parts make up the amount, and grants again what the last
-    /// of them had beyond it. None where something of it can only be done later: what is unburnt of a grant is not
-    /// booked, or another adjustment is at work on the same grants.
-    async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<Decimal>> {
+    /// of them had beyond it. One that was booked before voids no further ones. Returns the amount by which the
+    /// allowance has changed, and how much was voided. None where something of it can only be done later: what is
+    /// unburnt of a grant is not booked, or another adjustment is at work on the same grants.
+    async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<(Decimal, Decimal)>> {
         let wanted = stored.terms.amount.size().decimal();
         let mut noted = stored.grants.clone();
         if noted.is_empty() && self.core.ledger.has_adjustment_before(stored).await? {
             return Ok(None);
         }
         loop {
-            let (mut voided, mut last) = (Decimal::ZERO, None);
+            let (mut voided, mut settled, mut last) = (Decimal::ZERO, Decimal::ZERO, None);
             for note in &noted {
                 if !note.is_voided {
                     let beyond =
@@ -380,7 +388,8 @@ impl Adjustments {
                 let Some(ended) = self.void(note.id, actor).await? else { return Ok(None) };
                 // A grant that ended by itself was taken away by nobody.
                 if ended.voided_at_ms.is_some() {
-                    voided += ended.settled_amount.unwrap_or_default().decimal();
+                    let amount = ended.settled_amount.unwrap_or_default().decimal();
+                    (voided, settled) = (voided + amount, settled + amount);
                     last = Some(ended);
                 }
             }
@@ -388,16 +397,18 @@ impl Adjustments {
             // What is to be granted again would have ended by now.
             let is_over = |ended: &StoredGrant| ended.expires_at_ms <= self.core.gate_now_ms();
             if voided > wanted && last.as_ref().is_some_and(is_over) {
-                return Ok(Some(-wanted));
+                return Ok(Some((-wanted, settled)));
             }
             let place = i16::try_from(noted.len()).unwrap_or(i16::MAX);
-            let next = if is_voided {
+            let next = if is_voided && stored.booked_amount.is_some() {
+                None
+            } else if is_voided {
                 let is_new = |grant: &&(StoredGrant, Decimal)| noted.iter().all(|note| note.id != grant.0.id);
                 self.voidable(&stored.terms).await?.iter().find(is_new).map(|(grant, _)| grant.id)
             } else {
                 (voided > wanted).then(|| stored.id.grant_at(place))
             };
-            let Some(id) = next else { return Ok(Some(-voided)) };
+            let Some(id) = next else { return Ok(Some((-voided, settled))) };
             let (note, before) = (AdjustmentGrant { place, id, is_voided }, noted.len());
             noted = self.core.ledger.note_adjustment_grant(stored, note).await?;
             if noted.len() == before {

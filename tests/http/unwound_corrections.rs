@@ -221,7 +221,7 @@ async fn until_it_is_booked_no_more_is_let_through_than_will_be_left() {
     app.drained().await;
     as_owner(&app.database, "ALTER TABLE unwindings DROP CONSTRAINT refused").await.unwrap();
     let event = ledger.quarantined(false, None, 10).await.unwrap().remove(0);
-    assert_eq!(retry(ledger, event.partition, event.outbox_id).await.unwrap().resolved, 1);
+    assert_eq!(retry(ledger, event.partition, event.outbox_id, "test").await.unwrap().resolved, 1);
     assert_eq!(carried_out(&app, less).await["status"], "booked");
     // Out of the quarantine it counts where the outbox is by then: what was used since is taken back first.
     assert_eq!(rows(&app.database, UNBURNT).await, ["2"]);
@@ -280,6 +280,38 @@ async fn what_was_taken_back_and_what_it_left_are_proven_by_each_other() {
         assert!(named.concat().contains("every grant's burn adds up"), "{damage}: {named:?}");
         as_owner(&app.database, mend).await.unwrap();
     }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_allowance_that_could_be_lowered_only_in_part_takes_no_more_than_it_says_either() {
+    let app = an_app().at(MARCH_10).without_jobs().with("adjustments.approval_above_units", 5).start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    given(&app, "large", "2026-12-01T00:00:00Z", json!({ "amount": "40", "kind": "promotional" })).await;
+    used(&app, "a", 30).await;
+    let lower = json!({
+        "tenant": "acme", "meter": "page", "effect": "allowance", "amount": "-10", "happened_at": MARCH_10,
+        "reason": "granted too much"
+    });
+    let lower = app.post_keyed("/v1/adjustments", "lower", lower).await.expect(201).body;
+    used(&app, "b", 2).await;
+    let path = format!("/v1/adjustments/{}", lower["id"].as_str().unwrap());
+    let other = app.make_key("finance", None).await;
+    let lower = other.post(&format!("{path}/approve"), json!({})).await.expect(200).body;
+    let lower = carried_out(&app, lower).await;
+    assert_eq!(lower["booked_amount"], "-8", "no more was left");
+    app.move_clock(MARCH_12).await;
+    app.app().operations.grants.follow().await.unwrap();
+    let booked = async || app.get(&path).await.expect(200).text("/booked_amount").to_owned();
+    for (key, less, total, left) in [("one", "-1", "-9", "50"), ("more", "-4", "-10", "53")] {
+        corrected(&app, key, less, MARCH_10).await;
+        app.app().operations.grants.follow().await.unwrap();
+        follow(&app).await;
+        assert_eq!(booked().await, total, "{key}");
+        assert_eq!(app.quota().await.text("/quotas/0/remaining"), left, "{key}");
+    }
+    assert_eq!(faults(&app).await, [""; 0]);
+    uses_all(&app, 53).await;
     app.finish().await;
 }
 

@@ -1,13 +1,17 @@
 //! Adjustments of the use of holds that were carried on: the ledger alone corrects it, in the period that bills it.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::{Value, json};
+use tollgate::writer::retry;
 
 use super::statements::{ISSUED, faults, per_page, run, statement};
 use crate::http::adjustments::{ADJUSTMENTS, pages_left};
 use crate::http::statements::{amounts, draft, price};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
+use crate::support::wait::wait_for;
 
 const RESERVED_AT: &str = "2026-03-31T23:30:00Z";
 const CONSUMED_AT: &str = "2026-04-01T20:00:00Z";
@@ -158,6 +162,30 @@ async fn no_more_is_taken_back_than_was_consumed_of_the_hold_and_what_it_holds_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_correction_waits_while_a_call_of_the_reservation_that_it_names_is_not_booked() {
+    let (app, [hold]) = with_holds(soft(), per_page("1"), ["20"]).await;
+    let refused = "ALTER TABLE balances ADD CONSTRAINT refused CHECK (consumed_of_carried = 0)";
+    as_owner(&app.database, refused).await.unwrap();
+    app.consume(&hold, "20").await.expect(200);
+    let ledger = &app.app().ledger;
+    wait_for("its event is in quarantine", Duration::from_secs(30), async || {
+        (ledger.count_quarantined().await.unwrap() == 1).then_some(())
+    })
+    .await;
+    let less = correction("-5", RESERVED_AT, &hold);
+    app.post_keyed(ADJUSTMENTS, "less", less.clone()).await.is_problem(503, "gate_unavailable");
+    as_owner(&app.database, "ALTER TABLE balances DROP CONSTRAINT refused").await.unwrap();
+    let event = ledger.quarantined(false, None, 10).await.unwrap().remove(0);
+    assert_eq!(retry(ledger, event.partition, event.outbox_id, "test").await.unwrap().resolved, 1);
+    let booked = posted(&app, "less", less).await;
+    assert_eq!(booked["period_start"], "2026-04-01T00:00:00Z", "not in March, which used ten pages itself");
+    let audit = app.get("/v1/admin/audit?object_kind=quarantine").await.expect(200);
+    assert_eq!((audit.text("/data/0/actor"), audit.text("/data/0/action")), ("test", "retry"));
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_names_no_reservation_is_refused_with_what_to_do_where_nothing_else_was_used_then() {
     let (app, [hold]) = with_holds(soft(), per_page("1"), ["20"]).await;
     app.consume(&hold, "20").await.expect(200);
@@ -233,6 +261,68 @@ async fn only_what_of_it_burnt_the_quota_where_it_stands_is_overage_that_is_take
     let april = "SELECT document::jsonb #>> '{used,page,consumed}' AS c FROM statements WHERE period_start = '2026-04-01Z' \
         ORDER BY number DESC LIMIT 1";
     assert_eq!(rows(&app.database, april).await, ["71"], "eighty less six and three");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_added_again_after_the_close_is_overage_beyond_all_that_its_statement_took_back() {
+    let beyond = price(json!({ "model": "per_unit", "unit": "1", "charge_on": "overage" }));
+    let (app, [small, large]) = with_holds(soft(), beyond, ["5", "20"]).await;
+    app.consume(&small, "12").await.expect(200);
+    app.consume(&large, "20").await.expect(200);
+    app.use_pages("april", "48").await.expect(201);
+    app.drained().await;
+    posted(&app, "of the large one", correction("-6", CONSUMED_AT, &large)).await;
+    posted(&app, "of the small one", correction("-10", CONSUMED_AT, &small)).await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    posted(&app, "not of the small one after all", correction("7", CONSUMED_AT, &small)).await;
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    // Five were overage, and seven of what burnt the quota were taken back: the first two of the four more were unused.
+    let issued = ["1 2026-03 0", "2 2026-04 0", "3 2026-05 0", "4 2 2026-04 2"];
+    assert_eq!(rows(&app.database, ISSUED).await, issued);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_of_a_hold_was_paid_for_is_decided_once_all_holds_are_consumed() {
+    let beyond = price(json!({ "model": "per_unit", "unit": "1", "charge_on": "overage" }));
+    // Ten used and seventy held of fifty: thirty of the holds are charged to April.
+    let (app, [one, other]) = with_holds(soft(), beyond, ["20", "50"]).await;
+    app.consume(&one, "20").await.expect(200);
+    app.drained().await;
+    posted(&app, "all of one", correction("-20", CONSUMED_AT, &one)).await;
+    app.consume(&other, "50").await.expect(200);
+    app.use_pages("april", "40").await.expect(201);
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(
+        rows(&app.database, ISSUED).await,
+        ["1 2026-03 0", "2 2026-04 0"],
+        "ten were charged, and forty"
+    );
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_correction_that_is_undone_gives_no_overage_of_others_away() {
+    let beyond = price(json!({ "model": "per_unit", "unit": "1", "charge_on": "overage" }));
+    let (app, [one, other]) = with_holds(soft(), beyond, ["20", "20"]).await;
+    app.consume(&one, "20").await.expect(200);
+    app.consume(&other, "20").await.expect(200);
+    app.use_pages("april", "57").await.expect(201);
+    app.drained().await;
+    posted(&app, "wrong", correction("7", CONSUMED_AT, &one)).await;
+    posted(&app, "right", correction("-7", CONSUMED_AT, &other)).await;
+    posted(&app, "undone", correction("-7", CONSUMED_AT, &one)).await;
+    assert_eq!(amounts(&draft(&app).await), ["7.00"], "what others used is overage as before");
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 0", "2 2026-04 7"]);
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }
@@ -329,9 +419,9 @@ async fn what_is_noted_of_it_and_was_changed_is_found_and_named() {
     assert_eq!(faults(&app).await, [""; 0]);
     for (change, back, named) in [
         (
-            "UPDATE corrections SET paid_before = -4",
-            "UPDATE corrections SET paid_before = -5",
-            "-4.000000000 of it paid before",
+            "UPDATE corrections SET of_held = -4",
+            "UPDATE corrections SET of_held = -5",
+            "-4.000000000 of it held",
         ),
         (
             "UPDATE corrections SET period_start = '2026-03-01Z'",
@@ -339,8 +429,8 @@ async fn what_is_noted_of_it_and_was_changed_is_found_and_named() {
             "corrections of carried holds in acme page 2026-03-01",
         ),
         (
-            "UPDATE adjustments SET carried_hold = NULL, paid_before = 0",
-            &format!("UPDATE adjustments SET carried_hold = '{hold}', paid_before = -5"),
+            "UPDATE adjustments SET carried_hold = NULL, of_held = 0",
+            &format!("UPDATE adjustments SET carried_hold = '{hold}', of_held = -5"),
             "is booked with -5",
         ),
     ] {

@@ -14,7 +14,7 @@ use crate::domain::adjustment::{AdjustmentId, AdjustmentState};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::signed_amount::SignedAmount;
-use crate::ledger::schema::{adjustment_grants, adjustments};
+use crate::ledger::schema::{adjustment_grants, adjustments, grants};
 use crate::ledger::{BEGIN, Ledger, LedgerError, instant, number};
 
 /// A grant that an adjustment makes or voids.
@@ -140,6 +140,37 @@ impl Ledger {
         .await
     }
 
+    /// Notes that an approved adjustment that lowers the allowance is in the books with this amount, unless more or
+    /// less than `voided` of its grants is voided by now. Returns whether it is noted.
+    pub async fn note_lowered(
+        &self,
+        id: AdjustmentId,
+        (booked, voided): (SignedAmount, Decimal),
+        now_ms: i64,
+    ) -> Result<bool, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        self.transact(BEGIN, move |connection| {
+            async move {
+                lock(connection, id.uuid()).await?;
+                if voided_by(connection, id.uuid()).await? != voided {
+                    return Ok(false);
+                }
+                let approved = adjustments::table
+                    .filter(adjustments::id.eq(id.uuid()))
+                    .filter(adjustments::state.eq(AdjustmentState::Approved.as_str()));
+                let booked = (
+                    adjustments::state.eq(AdjustmentState::Booked.as_str()),
+                    adjustments::booked_at.eq(Some(now)),
+                    adjustments::booked_amount.eq(Some(booked.decimal())),
+                );
+                diesel::update(approved).set(booked).execute(connection).await?;
+                Ok(true)
+            }
+            .boxed()
+        })
+        .await
+    }
+
     /// Adjustments that are approved and not booked, the earliest first: those after this one (when it was posted in
     /// unix ms, and its id).
     pub async fn adjustments_to_carry_out(
@@ -182,14 +213,40 @@ pub(in crate::ledger) async fn carry_out_again(
         .await
         .optional()?;
     let Some(by) = by else { return Ok(()) };
+    // One that is being booked is waited for; `note_lowered` then sees what is voided more.
+    lock(connection, by).await?;
     let booked = adjustments::table
         .filter(adjustments::id.eq(by))
-        .filter(adjustments::booked_amount.eq(adjustments::amount.nullable()));
+        .filter(adjustments::state.eq(AdjustmentState::Booked.as_str()));
+    // What was booked of it stays: so it voids no further grants.
     let approved = (
         adjustments::state.eq(AdjustmentState::Approved.as_str()),
         adjustments::booked_at.eq(None::<DateTime<Utc>>),
-        adjustments::booked_amount.eq(None::<Decimal>),
     );
     diesel::update(booked).set(approved).execute(connection).await?;
     Ok(())
+}
+
+async fn lock(connection: &mut AsyncPgConnection, adjustment: uuid::Uuid) -> Result<(), LedgerError> {
+    let row = adjustments::table.filter(adjustments::id.eq(adjustment)).select(adjustments::id).for_update();
+    let _: Option<uuid::Uuid> = row.first(connection).await.optional()?;
+    Ok(())
+}
+
+/// How much of the grants that this adjustment voids was unburnt, as far as that is booked.
+async fn voided_by(
+    connection: &mut AsyncPgConnection,
+    adjustment: uuid::Uuid,
+) -> Result<Decimal, LedgerError> {
+    let of_grants =
+        grants::tenant.eq(adjustment_grants::tenant).and(grants::id.eq(adjustment_grants::grant_id));
+    let settled: Option<Decimal> = adjustment_grants::table
+        .inner_join(grants::table.on(of_grants))
+        .filter(adjustment_grants::adjustment.eq(adjustment))
+        .filter(adjustment_grants::is_voided)
+        .filter(grants::voided_at.is_not_null())
+        .select(diesel::dsl::sum(grants::settled_amount))
+        .first(connection)
+        .await?;
+    Ok(settled.unwrap_or_default())
 }

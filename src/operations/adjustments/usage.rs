@@ -112,7 +112,7 @@ pub(super) fn unbookable(why: &Unbookable) -> OperationError {
             "/amount",
             format!(
                 "takes back more than the {left} that were consumed of that reservation in the period from {}: date \
-                 the rest in the period in which it was consumed",
+                 the rest in the period in which it was consumed, and leave out `corrects` for what came late",
                 rfc3339(*start_ms)
             ),
         ),
