@@ -149,9 +149,14 @@ impl Ledger {
             }
             match page.into_iter().next_back() {
                 Some(last) => after = last.tenant,
-                None => return Ok(counted),
+                None => break,
             }
         }
+        // Once at the end: every instance then reads all that is learned.
+        if counted > 0 {
+            self.transact(BEGIN, |connection| notices::tell(connection, NOTICE, "", 0).boxed()).await?;
+        }
+        Ok(counted)
     }
 
     async fn tenants_to_learn_from(
@@ -243,9 +248,6 @@ async fn learn_from(
     }
     write_sketches(connection, &sketches).await?;
     move_marks(connection, &tenants, &names(&costs), &marks).await?;
-    if counted > 0 {
-        notices::tell(connection, NOTICE, "", 0).await?;
-    }
     Ok(counted)
 }
 
