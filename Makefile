@@ -3,6 +3,8 @@
 CARGO ?= cargo
 # Further arguments of `tollgate up` or the bench, such as: make run ARGS="--listen 127.0.0.1:9000 --test-clock"
 ARGS ?=
+# How many tests run at once: more than there are cores, because many of them wait for something most of the time.
+THREADS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) * 3 / 2)))
 # How many faults of each kind a storm has; outages last as long as they are promised to be survived.
 ROUNDS ?= 20
 # How many seconds Redis is away while each failure policy answers.
@@ -35,8 +37,8 @@ run: setup ## Build and start Tollgate with private servers under .tollgate/ (AR
 	@$(CARGO) build --release --locked --bin tollgate
 	@exec "$${CARGO_TARGET_DIR:-target}/release/tollgate" up $(ARGS)
 
-test: setup ## Run every test
-	$(CARGO) test --locked
+test: setup ## Run every test (THREADS="4")
+	RUST_TEST_THREADS=$(THREADS) $(CARGO) test --locked
 
 bench: setup ## Measure the parts and the whole on this machine; writes docs/benchmarks.md (ARGS="--seconds 10 …")
 	$(CARGO) bench --locked --bench bench -- $(ARGS)
