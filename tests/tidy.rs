@@ -64,6 +64,7 @@ fn every_room_imports_only_the_rooms_below_it() {
 
 /// The parts of `src/operations`, from below: each imports itself and the parts before it.
 const OPERATIONS_FROM_BELOW: &[&str] = &[
+    "bounded_lines",
     "requests",
     "run_progress",
     "limit_status",
