@@ -158,7 +158,7 @@ impl Adjustments {
         let found = self.known(id).await?;
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
         let booked_as = self.booked_as(&entry, id, &found.terms)?;
-        if approves {
+        if approves && found.state == AdjustmentState::Pending {
             self.know_where_use_stands(entry.partition, &found.terms).await?;
         }
         let now_ms = self.core.clock.now_ms();
@@ -185,7 +185,8 @@ impl Adjustments {
         let corrects = terms.corrects.filter(|_| terms.effect == AdjustmentEffect::Usage);
         let Some(corrects) = corrects else { return Ok(()) };
         self.catch_up(partition).await?;
-        let id = ReservationId::from_bytes(corrects.into_bytes());
+        let named = self.core.ledger.reservation_named(&terms.tenant, corrects).await?;
+        let id = ReservationId::from_bytes(named.into_bytes());
         let known = self.core.ledger.known_together(id).await?;
         let waits = known.parked.iter().any(|call| call.state == ParkedState::Waiting);
         if waits || known.row.is_some_and(|row| row.quarantined) {

@@ -1,18 +1,19 @@
 //! Use of a hold that was carried on when its period was closed. No counter of the gate has it, so the ledger alone
 //! corrects it: in the period where it stands, whose statement bills it.
 
-use diesel::QueryableByName;
+use diesel::prelude::*;
 use diesel::sql_types::{self, Bool, Numeric, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::AdjustmentTerms;
 use crate::domain::carried_use::CarriedUse;
-use crate::domain::ids::MeterId;
+use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
-use crate::ledger::LedgerError;
 use crate::ledger::columns::Milliseconds;
 use crate::ledger::prepared::sql_query;
+use crate::ledger::schema::adjustments;
+use crate::ledger::{Ledger, LedgerError};
 
 /// What was consumed of a carried hold in one period.
 pub(super) struct CarriedHold {
@@ -34,6 +35,24 @@ pub(super) struct OfCarried {
 impl OfCarried {
     pub(super) fn of(hold: &CarriedHold, amount: Decimal) -> Self {
         Self { hold: hold.id, of_held: hold.used.held_part(amount) }
+    }
+}
+
+impl Ledger {
+    /// The reservation that an adjustment means by what it `corrects`: that itself, or, of another adjustment, the
+    /// carried hold that it corrects.
+    pub async fn reservation_named(
+        &self,
+        tenant: &TenantId,
+        corrects: uuid::Uuid,
+    ) -> Result<uuid::Uuid, LedgerError> {
+        let query = || {
+            adjustments::table
+                .filter(adjustments::tenant.eq(tenant).and(adjustments::id.eq(corrects)))
+                .select(adjustments::carried_hold)
+        };
+        let of_other: Option<Option<uuid::Uuid>> = self.first(query).await?;
+        Ok(of_other.flatten().unwrap_or(corrects))
     }
 }
 

@@ -77,7 +77,7 @@ impl Ledger {
     }
 
     /// Notes the next grant of an adjustment, and returns all of them. Where another run was faster, its note stays;
-    /// where another adjustment voids the grant, there is none.
+    /// where another adjustment voids the grant, or another run has booked this one meanwhile, there is none.
     pub async fn note_adjustment_grant(
         &self,
         stored: &StoredAdjustment,
@@ -91,7 +91,23 @@ impl Ledger {
             adjustment_grants::is_voided.eq(grant.is_voided),
         );
         let note = diesel::insert_into(adjustment_grants::table).values(values).on_conflict_do_nothing();
-        self.execute(note).await?;
+        let (id, booked) = (stored.id.uuid(), stored.booked_amount.map(SignedAmount::decimal));
+        self.transact(BEGIN, move |connection| {
+            async move {
+                lock(connection, id).await?;
+                let stands: (String, Option<Decimal>) = adjustments::table
+                    .filter(adjustments::id.eq(id))
+                    .select((adjustments::state, adjustments::booked_amount))
+                    .first(connection)
+                    .await?;
+                if stands == (AdjustmentState::Approved.as_str().to_owned(), booked) {
+                    note.execute(connection).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await?;
         Ok(self
             .grants_of(&[(stored.terms.tenant.clone(), stored.id)])
             .await?
@@ -163,8 +179,7 @@ impl Ledger {
                     adjustments::booked_at.eq(Some(now)),
                     adjustments::booked_amount.eq(Some(booked.decimal())),
                 );
-                diesel::update(approved).set(booked).execute(connection).await?;
-                Ok(true)
+                Ok(diesel::update(approved).set(booked).execute(connection).await? > 0)
             }
             .boxed()
         })

@@ -1,9 +1,10 @@
 -- What returns of holds that go over later is not known to a statement, so what it has of its own period leaves that
--- out. Nobody before the period had paid for `charged` of the holds that were consumed in it.
+-- out. Nobody before the period had paid for `charged` of the holds that were consumed in it. What was used beyond its
+-- quota matters to notes alone.
 SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.of_held, k.tenant IS NOT NULL AS is_closed,
     coalesce(k.lapsed + k.rolled, 0)
         + CASE WHEN c.period_start = c.booked_in THEN 0 ELSE coalesce(greatest(h.returned - h.charged, 0), 0) END AS unused,
-    coalesce(b.consumed_of_carried - b.carried_in, 0) AS charged, coalesce(k.overage, 0) AS overage
+    coalesce(b.consumed_of_carried - b.carried_in, 0) AS charged, 0::numeric AS overage
 FROM unnest($1::text[], $2::timestamptz[]) AS w(tenant, booked_in)
 JOIN corrections c USING (tenant, booked_in)
 LEFT JOIN balances b ON b.tenant = c.tenant AND b.meter = c.meter AND b.period_start = c.period_start

@@ -55,6 +55,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "note_adjustment_grant",
             "note_adjusted",
             "note_lowered",
+            "reservation_named",
             "rotate_key",
             "server_facts",
             "due_upgrades",
