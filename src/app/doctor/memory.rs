@@ -26,10 +26,6 @@ pub(super) fn finding(settings: &Settings, node: &NodeFacts, calls_per_second: u
     Finding::sound(&name, needed).unless(
         most == 0 || needed <= most,
         Verdict::Warning,
-        format!(
-            "more than `maxmemory`, {most}: raise it, or remember calls for less than {} seconds \
-            (`gate.tombstone_keyed_seconds`)",
-            settings.gate.tombstone_keyed_seconds
-        ),
+        format!("more than `maxmemory`, {most}: raise it"),
     )
 }

@@ -91,7 +91,7 @@ impl Memory {
             let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
             after = Some((tenant.clone(), meter.clone()));
             // Those of a partition stand together. While the gate gets some, others are read.
-            page.sort_by_key(|(tenant, ..)| self.core.gate.partition_of(tenant));
+            page.sort_by_cached_key(|(tenant, ..)| self.core.gate.partition_of(tenant));
             let parts: Vec<_> = page.chunks(READ_AT_ONCE).map(<[_]>::to_vec).collect();
             let sending = stream::iter(parts).map(|some| self.send_to_warm(some));
             let sent: Vec<_> = sending.buffer_unordered(READS_AT_ONCE).try_collect().await?;
