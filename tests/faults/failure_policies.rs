@@ -190,13 +190,15 @@ async fn consumed(app: &TestApp, meter: &str) -> usize {
     rows(&app.database, &sum).await[0].parse().unwrap()
 }
 
-/// How much later than asked this machine wakes a task, at the worst.
-async fn noise(phase: Arc<AtomicU64>) -> Duration {
-    const NAP: Duration = Duration::from_millis(10);
+/// How late this machine answers a call that needs Postgres but not Redis, at the worst. It is timed from when it was to
+/// begin.
+async fn noise(caller: Caller, phase: Arc<AtomicU64>) -> Duration {
+    const NAP: Duration = Duration::from_millis(20);
     let mut late = Duration::ZERO;
     while phase.load(Ordering::SeqCst) < 2 {
         let began = Instant::now();
         tokio::time::sleep(NAP).await;
+        caller.get("/v1/admin/jobs").await.expect(200);
         late = late.max(began.elapsed() - NAP);
     }
     late
@@ -237,8 +239,8 @@ async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
         let callers = [0, 1].map(|number: usize| app.caller().at(instances[number].url()));
         tokio::spawn(load(callers, policy, each, phase.clone()))
     });
-    let noise = tokio::spawn(noise(phase.clone()));
     shared_out(&app, &instances).await;
+    let noise = tokio::spawn(noise(app.caller().at(instances[0].url()), phase.clone()));
 
     let frozen = match fault {
         Fault::Stopped => app.redis.stop().map(|()| None).unwrap(),
@@ -294,7 +296,7 @@ async fn shared_out(app: &TestApp, instances: &[App]) {
 /// The answers under each policy, as a table.
 fn print_answers(fault: Fault, seen: &[Seen], closed_after: Duration, noise: Duration) {
     println!(
-        "{fault:?}: breakers closed {closed_after:.0?} after its end, tasks woken up to {noise:.1?} late"
+        "{fault:?}: breakers closed {closed_after:.0?} after its end, a call without Redis took up to {noise:.1?}"
     );
     println!("  policy       answers  admitted   refused     p50 ms     p99 ms");
     for (policy, name) in POLICIES.iter().enumerate() {
@@ -318,8 +320,9 @@ fn check_answers(seen: &[Seen], noise: Duration, local_capacity: usize) {
     let mut by_time: Vec<_> = seen.iter().filter(within).collect();
     by_time.sort_by_key(|each| std::cmp::Reverse(each.took));
     let few: Vec<_> = by_time.iter().take(12).map(|each| (each.policy, each.status, each.took)).collect();
+    // Four steps follow one another: it waits for Redis, then for what is being parked, is parked, and is answered.
     assert!(
-        slowest <= TIMEOUT + SLACK + noise,
+        slowest <= TIMEOUT + SLACK + 4 * noise,
         "99 of 100 of {count} within {slowest:?}, of {noise:?} noise; the slowest {few:?}"
     );
     for (policy, name) in POLICIES.iter().enumerate() {

@@ -62,7 +62,7 @@ async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> u64 {
                 let made = app.post_keyed(GRANTS, &key, grant).await;
                 granted.extend(made.body["id"].as_str().map(str::to_owned));
             }
-            1 if granted.len() > 3 => {
+            1 if granted.len() > 1 => {
                 app.post(&format!("{GRANTS}/{}/void", granted.remove(0)), Value::Null).await;
             }
             2 => {
@@ -122,7 +122,11 @@ async fn compared_every_second_through_a_turn_of_the_month_no_tenant_differs_wha
     let closed = format!(
         "SELECT count(*) = {count} AS all FROM period_closures WHERE meter = 'page' AND tenant LIKE 'tenant-%'"
     );
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
     wait_for("January is closed", Duration::from_secs(300), async || {
+        // A run leaves partitions whose writer lags to the next one, which comes when the clock goes on.
+        tick.tick().await;
+        app.clock.advance_to(app.clock.now_ms() + 30_000).unwrap();
         (rows(&app.database, &closed).await == ["true"]).then_some(())
     })
     .await;
