@@ -7,6 +7,7 @@ mod redis;
 use super::installation::Target;
 use super::operator::opened;
 use super::running::{AppError, gate_options, ledger_options};
+use crate::clock::Clock;
 use crate::gate::{Gate, GateOptions};
 use crate::ledger::Ledger;
 use crate::settings::{Environment, Settings};
@@ -79,6 +80,9 @@ async fn findings(settings: &Settings, calls_per_second: Option<u32>) -> anyhow:
     let of_gate = |source| AppError::gate(settings, source);
     let gate = Gate::connect(options).await.map_err(of_gate)?;
     let node = gate.node_facts().await.map_err(of_gate)?;
+    // The look measures how far the clocks are apart.
+    let host = Clock::system();
+    gate.look(|| host.now_ms()).await.map_err(of_gate)?;
     let of_ledger = |source| AppError::ledger(settings, source);
     let ledger = Ledger::connect(ledger_options(settings)).await.map_err(of_ledger)?;
     let server = ledger.server_facts().await.map_err(of_ledger)?;

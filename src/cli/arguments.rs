@@ -30,7 +30,8 @@ Exit codes:
   0  done
   1  failed; the error says why and what to do next
   2  not understood
-  3  verify found faults, or the ledger's totals differ from those of a replay
+  3  verify found faults, the ledger's totals differ from those of a replay, or doctor found a setting
+     that may lose something
   4  the service or one of its servers did not answer
 
 Environment:
@@ -187,6 +188,9 @@ pub struct Verify {
     /// Replace what differs of balances and hourly usage.
     #[arg(long, requires = "rebuild")]
     pub write: bool,
+    /// Do not ask whether to replace it.
+    #[arg(long, requires = "write")]
+    pub yes: bool,
     /// Prove the file of a month that has left the books instead, by its manifest.
     #[arg(long, value_name = "FILE", conflicts_with = "rebuild")]
     pub archive: Option<PathBuf>,
@@ -341,6 +345,9 @@ pub enum KeyCommand {
         /// The key's id.
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
         /// Which service.
         #[command(flatten)]
         connect: Connect,

@@ -13,6 +13,7 @@ use super::connection::{Connection, Prefer};
 use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
 use super::problem;
+use super::prompt;
 
 const KEYS: &str = "/v1/admin/keys";
 
@@ -42,7 +43,10 @@ pub(super) async fn run(command: KeyCommand, config: Option<&Path>, format: Form
             vec![make(&client(&connect, config)?, &path, body.to_string()).await?]
         }
         KeyCommand::List { connect } => client(&connect, config)?.list(KEYS).await?,
-        KeyCommand::Revoke { id, connect } => return revoke(&client(&connect, config)?, &id).await,
+        KeyCommand::Revoke { id, yes, connect } => {
+            prompt::confirm(&format!("The key {id} will never work again. Revoke it?"), yes)?;
+            return revoke(&client(&connect, config)?, &id, format).await;
+        }
     };
     output::print(&table(&keys).render(format)?)?;
     Ok(Exit::Success)
@@ -64,9 +68,17 @@ async fn make(client: &Client, path: &str, body: String) -> Result<Key, Failure>
     }
 }
 
-async fn revoke(client: &Client, id: &str) -> Result<Exit, Failure> {
+async fn revoke(client: &Client, id: &str, format: Format) -> Result<Exit, Failure> {
     client.call(Method::DELETE, &format!("{KEYS}/{}", encoded(id)), None, None).await?;
-    output::print(&format!("key {id} is revoked\n"))?;
+    let text = match format {
+        Format::Table => format!("key {id} is revoked\n"),
+        Format::Json | Format::Csv => {
+            let mut table = Table::new(&["id", "status"]);
+            table.row([id, "revoked"].map(str::to_owned));
+            table.render(format)?
+        }
+    };
+    output::print(&text)?;
     Ok(Exit::Success)
 }
 

@@ -135,6 +135,11 @@ pub(super) async fn inspect(
 /// `tollgate verify`.
 pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
     let place = target(verify.place, config)?;
+    if verify.write {
+        let question =
+            "Balances and hourly usage that differ from the entries will be replaced. Replace them?";
+        prompt::confirm(question, verify.yes)?;
+    }
     let report = match &verify.archive {
         Some(manifest) => app::VerifyReport {
             checks: vec![app::verify_archive(place, manifest).await?],

@@ -25,6 +25,7 @@ use crate::domain::field_error::{FieldError, in_plain_words, read_json};
 use crate::domain::policy::diff::{Action, Change, DefinitionKind};
 use crate::domain::policy::document::{Definitions, PolicyFile, export};
 use crate::domain::policy::edit::Prune;
+use crate::domain::tenant::leave_out_dates;
 use crate::http::AppliedPolicy;
 
 const APPLY: &str = "/v1/admin/policy";
@@ -165,11 +166,7 @@ async fn list<T: DeserializeOwned>(client: &Client, kind: DefinitionKind) -> Res
     let path = format!("/v1/admin/{}", kind.list_name());
     let objects: Vec<Value> = client.list(&path).await?;
     let read = |mut object: Value| {
-        if let Some(fields) = object.as_object_mut() {
-            fields.remove("version");
-            // `calendars` follows from the zone and anchor day that were asked for last.
-            fields.remove("calendars");
-        }
+        as_defined(&mut object);
         let id = object.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         read_json(&object).map_err(|error| {
             Failure::new(format!(
@@ -179,6 +176,14 @@ async fn list<T: DeserializeOwned>(client: &Client, kind: DefinitionKind) -> Res
         })
     };
     objects.into_iter().map(read).collect()
+}
+
+/// Takes off an object as it is shown what its definition has not.
+pub(super) fn as_defined(shown: &mut Value) {
+    if let Some(fields) = shown.as_object_mut() {
+        fields.remove("version");
+        leave_out_dates(fields);
+    }
 }
 
 fn by_id<Id: Ord + Clone, T>(items: Vec<T>, id: impl Fn(&T) -> &Id) -> BTreeMap<Id, Arc<T>> {

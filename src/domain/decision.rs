@@ -86,13 +86,15 @@ pub struct Decision {
     pub reservation: Option<DecidedReservation>,
 }
 
-/// The code of a call that is refused under a ban.
+/// The code of a call that is refused under a ban, and the cause of a limit that refuses by its ban.
 pub const BANNED: &str = "banned";
 
 impl Decision {
     /// Whether it was refused because an admin or a limit had banned the tenant or a subject.
     pub fn is_under_ban(&self) -> bool {
-        self.code.as_deref() == Some(BANNED)
+        let banned = |word: &Option<String>| word.as_deref() == Some(BANNED);
+        // Another reason may come before the ban in the answer.
+        banned(&self.code) || !self.is_admitted && self.limits.iter().any(|limit| banned(&limit.cause))
     }
 }
 
@@ -173,5 +175,51 @@ mod tests {
             assert_eq!(DecidedCall::parse(call.as_str()), Some(call));
         }
         assert_eq!(DecidedCall::parse("refund"), None);
+    }
+
+    #[rstest::rstest]
+    #[case::said_in_the_answer(Some("banned"), None, false, true)]
+    #[case::behind_another_reason(Some("exceeds_plan"), Some("banned"), false, true)]
+    #[case::full(Some("rate_limited"), Some("consumed"), false, false)]
+    #[case::admitted(None, Some("banned"), true, false)]
+    fn a_refusal_is_under_a_ban_whatever_reason_its_answer_says_first(
+        #[case] code: Option<&str>,
+        #[case] cause: Option<&str>,
+        #[case] is_admitted: bool,
+        #[case] expected: bool,
+    ) {
+        let limit = DecidedLimit {
+            id: "limit".into(),
+            level: Level::Default,
+            meter: MeterId::parse("page").unwrap(),
+            subject_kind: None,
+            kind: Kind::Hard,
+            algorithm: "calendar".into(),
+            capacity: Amount::ZERO,
+            consumed: None,
+            reserved: None,
+            need: Amount::ZERO,
+            refused: cause.is_some(),
+            cause: cause.map(str::to_owned),
+            wait_ms: None,
+        };
+        let decision = Decision {
+            id: Uuid::nil(),
+            at_ms: 0,
+            tenant: TenantId::parse("acme").unwrap(),
+            call: DecidedCall::Reserve,
+            operation: None,
+            is_admitted,
+            code: code.map(str::to_owned),
+            is_dry_run: false,
+            is_degraded: false,
+            policy_version: 1,
+            subjects: Vec::new(),
+            lines: Vec::new(),
+            limits: vec![limit],
+            number: 0,
+            reservation: None,
+        };
+        assert_eq!(decision.is_under_ban(), expected);
     }
 }

@@ -101,6 +101,18 @@ impl Override {
     }
 }
 
+/// The field of a shown tenant with its calendars, while a change of them is to come.
+pub const CALENDARS: &str = "calendars";
+/// The field of a shown tenant with its currencies, while a change of them is to come.
+pub const CURRENCIES: &str = "currencies";
+
+/// Takes off a shown tenant the fields that no definition has: what is still to come follows from the last definition.
+pub fn leave_out_dates(shown: &mut serde_json::Map<String, serde_json::Value>) {
+    for field in [CALENDARS, CURRENCIES] {
+        shown.remove(field);
+    }
+}
+
 /// A tenant as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

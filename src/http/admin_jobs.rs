@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::Caller;
-use super::body::JsonBody;
+use super::body::OptionalJsonBody;
 use super::problem::Problem;
 use super::query::{Query, Time};
 use super::state::State;
@@ -131,7 +131,7 @@ pub(super) async fn run_job(
     state: web::Data<State>,
     caller: Caller,
     name: web::Path<String>,
-    body: JsonBody<RunBody>,
+    body: OptionalJsonBody<RunBody>,
 ) -> Result<HttpResponse, Problem> {
     let RunBody { at, dry_run } = body.0;
     let manner = Manner { as_of_ms: at.map(|Time(at_ms)| at_ms), dry_run };

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::Caller;
-use super::body::JsonBody;
+use super::body::{JsonBody, OptionalJsonBody};
 use super::list::Listing;
 use super::problem::{Code, Problem};
 use super::query::{Query, Time};
@@ -58,7 +58,7 @@ impl CreateKeyBody {
 }
 
 /// How a key is rotated.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RotateKeyBody {
     /// How long the old key goes on working, in seconds: 0 to 31536000; a day if absent.
@@ -173,7 +173,7 @@ pub(super) async fn rotate_key(
     state: web::Data<State>,
     caller: Caller,
     id: web::Path<String>,
-    body: JsonBody<RotateKeyBody>,
+    body: OptionalJsonBody<RotateKeyBody>,
 ) -> Result<HttpResponse, Problem> {
     check_id(&id)?;
     let asked = body.0.into_request()?;

@@ -109,7 +109,11 @@ pub(super) async fn authorise(
         Recognised::Unknown => Box::pin(authenticate(request, state)).await?,
     };
     if !route.access.admits(&principal) {
-        return Err(Problem::new(Code::Forbidden, "This key's role does not allow this call."));
+        let why = match route.access.roles().contains(&principal.role) && principal.tenant.is_some() {
+            true => "This call is not for keys that are bound to a tenant.",
+            false => "This key's role does not allow this call.",
+        };
+        return Err(Problem::new(Code::Forbidden, why));
     }
     if route.destroys {
         count_destructive(state, &principal, &format!("{} {}", route.method, request.path())).await?;

@@ -11,7 +11,7 @@ use actix_web::App;
 use actix_web::http::Method;
 use actix_web::web::Bytes;
 use utoipa::OpenApi;
-use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::path::{Operation, Parameter, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, Content, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa_actix_web::AppExt;
@@ -76,7 +76,7 @@ fn operation<'a>(item: &'a mut PathItem, route: &Route) -> Option<&'a mut Operat
 
 fn complete(operation: &mut Operation, route: &Route) {
     if let Some(RefOr::T(body)) = &mut operation.request_body {
-        let may_be_left_out = route.pattern.starts_with("/v1/reservations/{id}/");
+        let may_be_left_out = BODY_MAY_BE_LEFT_OUT.iter().any(|end| route.pattern.ends_with(end));
         body.required = Some(if may_be_left_out { Required::False } else { Required::True });
     }
     for (status, description) in problems(operation, route) {
@@ -99,6 +99,10 @@ fn complete(operation: &mut Operation, route: &Route) {
         _ => roles,
     });
 }
+
+/// How the paths of calls end whose body has no field that must be there.
+const BODY_MAY_BE_LEFT_OUT: [&str; 8] =
+    ["/consume", "/release", "/extend", "/approve", "/decline", "/replay", "/runs", "/rotate"];
 
 /// Calls that may not find what they name, although their path names nothing.
 const NAMES_OUTSIDE_PATH: [&str; 6] = [
@@ -164,6 +168,12 @@ fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static
     }
     if route.access == Access::Admin && route.pattern.contains("{id}") {
         problems.push(("409", "`in_use`: something refers to it, or it is in the books."));
+    }
+    let takes_version = |parameter: &RefOr<Parameter>| match parameter {
+        RefOr::T(parameter) => parameter.name == "If-Match",
+        RefOr::Ref(_) => false,
+    };
+    if operation.parameters.iter().flatten().any(takes_version) {
         problems.push(("412", "`precondition_failed`: it has another version."));
     }
     problems

@@ -124,7 +124,7 @@ pub(super) async fn list_usage(
         ("subject" = Option<String>, Query, description = "Only those that name this subject; needs `kind`."),
         ("kind" = Option<String>, Query, description = "The kind of the subject, such as `user`; not `anonymous`."),
         ("meter" = Option<String>, Query, description = "Only those with a line of this meter."),
-        ("limit_id" = Option<String>, Query, description = "Only those that count under this limit, such as the holders of a concurrency limit's slots; needs `status=reserved`."),
+        ("limit_id" = Option<String>, Query, description = "Only those that count under this limit, such as the holders of a concurrency limit's slots; needs `status=reserved`. A page may have fewer than `limit` then, or none, and still be followed by others."),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),

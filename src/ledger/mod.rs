@@ -115,7 +115,7 @@ use std::sync::Arc;
 
 pub use adjustments::{
     ADJUSTED_NOTICE, AdjustmentCursor, AdjustmentFilter, AdjustmentGrant, BookedAs, CorrectedPeriod, Decided,
-    NewAdjustment, Posted, StoredAdjustment, Unbookable, Verdict,
+    Lowered, NewAdjustment, Posted, StoredAdjustment, Unbookable, Verdict,
 };
 pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;

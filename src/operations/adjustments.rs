@@ -13,8 +13,8 @@ use crate::domain::ids::{IdempotencyKey, MeterId, Partition, ReservationId};
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, BookedAs, Decided, NewAdjustment, ParkedState, Posted, StoredAdjustment, StoredGrant,
-    Unbookable, Verdict,
+    AdjustmentGrant, BookedAs, Decided, Lowered, NewAdjustment, ParkedState, Posted, StoredAdjustment,
+    StoredGrant, Unbookable, Verdict,
 };
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::calls::Calls;
@@ -322,31 +322,35 @@ impl Adjustments {
         }
         let now_ms = self.core.clock.now_ms();
         if stored.terms.amount.is_negative() {
-            let Some((booked, voided)) = self.lower(stored, actor).await? else { return Ok(false) };
-            let booked = SignedAmount::from_decimal(booked);
-            return Ok(self.core.ledger.note_lowered(stored.id, (booked, voided), now_ms).await?);
+            let Some(lowered) = self.lower(stored, actor).await? else { return Ok(false) };
+            return Ok(self.core.ledger.note_lowered(stored.id, lowered, now_ms).await?);
         }
         let raised = self.raise(stored, actor).await;
         match &raised {
-            Ok(amount) => {
+            Ok(Some(amount)) => {
                 let booked = SignedAmount::from_decimal(*amount);
                 self.core.ledger.note_adjusted(stored.id, Some(booked), now_ms).await?;
             }
+            Ok(None) => {}
             // What cannot be granted never will be.
             Err(OperationError::Invalid(_)) => {
                 self.core.ledger.note_adjusted(stored.id, None, now_ms).await?;
             }
             Err(_) => {}
         }
-        raised.map(|_| true)
+        raised.map(|amount| amount.is_some())
     }
 
-    /// Grants the amount until the end of the open period.
-    async fn raise(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Decimal> {
+    /// Grants the amount until the end of the open period. Returns it; none where another run has decided meanwhile
+    /// that it cannot be granted.
+    async fn raise(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<Decimal>> {
         let terms = &stored.terms;
         let note = AdjustmentGrant { place: 0, id: stored.id.grant_at(0), is_voided: false };
         self.core.ledger.note_adjustment_grant(stored, note).await?;
         if self.core.ledger.grant(note.id).await?.is_none() {
+            if self.known(stored.id).await?.state != AdjustmentState::Approved {
+                return Ok(None);
+            }
             let entry = self.core.policy.tenant(&terms.tenant).await?;
             let period = entry.calendars.window(WindowKind::Period, self.core.gate_now_ms());
             let grant = GrantTerms {
@@ -364,14 +368,13 @@ impl Adjustments {
             };
             self.grants.make(note.id, grant, actor).await?;
         }
-        Ok(terms.amount.decimal())
+        Ok(Some(terms.amount.decimal()))
     }
 
     /// Voids grants against the burn order until their unburnt parts make up the amount, and grants again what the last
-    /// of them had beyond it. One that was booked before voids no further ones. Returns the amount by which the
-    /// allowance has changed, and how much was voided. None where something of it can only be done later: what is
-    /// unburnt of a grant is not booked, or another adjustment is at work on the same grants.
-    async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<(Decimal, Decimal)>> {
+    /// of them had beyond it. One that was booked before voids no further ones. None where something of it can only be
+    /// done later: what is unburnt of a grant is not booked, or another adjustment is at work on the same grants.
+    async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<Lowered>> {
         let wanted = stored.terms.amount.size().decimal();
         let mut noted = stored.grants.clone();
         if noted.is_empty() && self.core.ledger.has_adjustment_before(stored).await? {
@@ -394,11 +397,15 @@ impl Adjustments {
                     last = Some(ended);
                 }
             }
+            let lowered = |changed| {
+                let changed = SignedAmount::from_decimal(changed);
+                Ok(Some(Lowered { changed, voided: settled, notes: noted.len() }))
+            };
             let is_voided = voided < wanted;
             // What is to be granted again would have ended by now.
             let is_over = |ended: &StoredGrant| ended.expires_at_ms <= self.core.gate_now_ms();
             if voided > wanted && last.as_ref().is_some_and(is_over) {
-                return Ok(Some((-wanted, settled)));
+                return lowered(-wanted);
             }
             let place = i16::try_from(noted.len()).unwrap_or(i16::MAX);
             let next = if is_voided && stored.booked_amount.is_some() {
@@ -409,7 +416,7 @@ impl Adjustments {
             } else {
                 (voided > wanted).then(|| stored.id.grant_at(place))
             };
-            let Some(id) = next else { return Ok(Some((-voided, settled))) };
+            let Some(id) = next else { return lowered(-voided) };
             let (note, before) = (AdjustmentGrant { place, id, is_voided }, noted.len());
             noted = self.core.ledger.note_adjustment_grant(stored, note).await?;
             if noted.len() == before {

@@ -145,6 +145,22 @@ async fn an_exported_policy_applied_again_is_an_empty_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_exported_while_another_currency_and_zone_of_a_tenant_are_to_come() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "currency": "EUR" })).await;
+    app.use_pages("a", 1).await.expect(201);
+    app.drained().await;
+    let changed = json!({ "plan": "plan", "currency": "USD", "time_zone": "Asia/Tokyo" });
+    let shown = app.define("tenants/acme", changed).await.body;
+    assert!(shown["currencies"].is_array() && shown["calendars"].is_array(), "{shown}");
+    let (code, exported, error) = against(&app, &["policy", "export"]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(exported.contains("\"USD\"") && exported.contains("\"Asia/Tokyo\""), "{exported}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn applying_a_file_that_names_one_tenant_deletes_none() {
     let app = spawn_app().await;
     let path = example("policy.toml");
@@ -252,7 +268,7 @@ async fn a_key_is_shown_once_listed_without_its_secret_and_stops_when_revoked() 
     let (id, key) = (made[0]["id"].as_str().unwrap(), made[0]["key"].as_str().unwrap());
     let (_, list, _) = against(&app, &["key", "list", "--output", "csv"]).await;
     assert!(list.contains(id) && !list.contains(key), "{list}");
-    let (code, _, error) = against(&app, &["key", "revoke", id]).await;
+    let (code, _, error) = against(&app, &["key", "revoke", id, "--yes"]).await;
     assert_eq!(code, 0, "{error}");
     // Every instance knows within a second; each try takes a while by itself.
     for _ in 0..100 {

@@ -190,8 +190,8 @@ async fn consumed(app: &TestApp, meter: &str) -> usize {
     rows(&app.database, &sum).await[0].parse().unwrap()
 }
 
-/// How late this machine answers a call that needs Postgres but not Redis, at the worst. It is timed from when it was to
-/// begin.
+/// How late this machine answers a call that needs Postgres but not Redis, at the worst. It is timed from when it was
+/// to begin.
 async fn noise(caller: Caller, phase: Arc<AtomicU64>) -> Duration {
     const NAP: Duration = Duration::from_millis(20);
     let mut late = Duration::ZERO;

@@ -182,7 +182,7 @@ async fn the_operator_mends_from_the_command_line() {
         .unwrap();
     let found = app.command(&["verify", "--rebuild"]);
     assert_eq!(found.status.code(), Some(3), "{found:?}");
-    let done = app.command(&["verify", "--rebuild", "--write"]);
+    let done = app.command(&["verify", "--rebuild", "--write", "--yes"]);
     let said = String::from_utf8(done.stdout.clone()).unwrap();
     assert!(said.contains("note: mended: balance other page"), "{said}");
     assert_eq!(done.status.code(), Some(0), "{said}");

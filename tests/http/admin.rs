@@ -136,6 +136,8 @@ async fn a_rotated_key_works_beside_the_new_one_for_as_long_as_is_said() {
     assert_eq!(same.map(|field| second.text(field)), same.map(|field| first.text(field)));
     let reads = async |key: &str| app.with_key(Some(key)).get("/v1/tenants/acme/quota").await.status;
     assert_eq!((reads(first.text("/key")).await, reads(second.text("/key")).await), (200, 200));
+    let bare = app.request(Method::POST, &format!("/v1/admin/keys/{}/rotate", second.text("/id")));
+    assert_eq!(app.send(bare).await.expect(201).text("/name"), "worker", "without a body");
     let third = rotate(second.text("/id"), json!({ "overlap_seconds": 0 })).await.expect(201);
     assert_eq!((reads(second.text("/key")).await, reads(third.text("/key")).await), (401, 200));
     assert_eq!(reads(first.text("/key")).await, 200, "its own day has not passed");

@@ -109,6 +109,30 @@ async fn a_limit_of_what_runs_at_once_is_refused_where_its_fields_do_not_fit() {
 }
 
 #[tokio::test]
+async fn a_page_of_who_holds_a_limit_ends_after_many_that_do_not_and_the_next_one_goes_on() {
+    let app = spawn_app().await;
+    let tokens = json!({ "id": "tokens", "meter": "token", "algorithm": "concurrency", "capacity": "9" });
+    app.define("meters/token", json!({ "unit": "token" })).await;
+    app.with_plan(json!([day_of("9000"), tokens]), json!([])).await;
+    let holder = app.held(pages(1).with("meter", "token")).await;
+    for batch in 0..3 {
+        let reserve = |number| {
+            let body = pages(1).lasting(3_600);
+            json!({ "call": "reserve", "idempotency_key": format!("{batch}-{number}"), "body": body })
+        };
+        let items: Vec<_> = (0..700).map(reserve).collect();
+        app.post("/v1/batch", json!({ "items": items })).await.expect(200);
+    }
+    app.drained().await;
+    let path = "/v1/tenants/acme/reservations?status=reserved&limit_id=tokens&limit=1";
+    let first = app.get(path).await.expect(200);
+    assert_eq!((&first.body["data"], &first.body["has_more"]), (&json!([]), &json!(true)), "{first:?}");
+    let next = app.get(&format!("{path}&cursor={}", first.text("/next_cursor"))).await.expect(200);
+    assert_eq!((next.text("/data/0/id"), &next.body["has_more"]), (holder.as_str(), &json!(false)));
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn who_holds_the_slots_of_a_limit_is_a_filter_of_the_reservations() {
     let app = spawn_app().await;
     let limits = json!([

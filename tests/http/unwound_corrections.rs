@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use rstest::rstest;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
+use tollgate::domain::grant::GrantId;
+use tollgate::domain::signed_amount::SignedAmount;
+use tollgate::ledger::{AdjustmentGrant, Lowered};
 use tollgate::writer::retry;
 
 use super::corrections::{carried_out, corrected, follow, granted, posted, settled};
@@ -313,6 +317,36 @@ async fn an_allowance_that_could_be_lowered_only_in_part_takes_no_more_than_it_s
     assert_eq!(faults(&app).await, [""; 0]);
     uses_all(&app, 53).await;
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_lacks_a_grant_that_another_run_is_voiding_does_not_book_an_adjustment() {
+    let app = an_app().at(MARCH_10).without_jobs().without_writer().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    let until = "2026-12-01T00:00:00Z";
+    for (key, amount) in [("first", "4"), ("second", "6")] {
+        given(&app, key, until, json!({ "amount": amount, "kind": "promotional" })).await;
+    }
+    // What is unburnt of a grant is booked by the writer, so that the adjustment stands at its first grant.
+    let lower = json!({
+        "tenant": "acme", "meter": "page", "effect": "allowance", "amount": "-8", "happened_at": MARCH_10,
+        "reason": "granted too much"
+    });
+    let lower = app.post_keyed("/v1/adjustments", "lower", lower).await.expect(201).body;
+    assert_eq!(lower["status"], "approved", "{lower}");
+    let ledger = &app.app().ledger;
+    let approved = ledger.adjustments_to_carry_out(None, 10).await.unwrap().remove(0);
+    let [first] = approved.grants[..] else { panic!("one is noted: {approved:?}") };
+    let other = "SELECT id AS a FROM grants WHERE voided_at IS NULL";
+    let other = GrantId::from_uuid(rows(&app.database, other).await[0].parse().unwrap());
+    assert_ne!(other, first.id);
+    let second = AdjustmentGrant { place: 1, id: other, is_voided: true };
+    assert_eq!(ledger.note_adjustment_grant(&approved, second).await.unwrap(), [first, second]);
+    let seen = |notes| Lowered { changed: SignedAmount::default(), voided: Decimal::ZERO, notes };
+    for (notes, is_noted) in [(1, false), (2, true), (2, false)] {
+        assert_eq!(ledger.note_lowered(approved.id, seen(notes), 0).await.unwrap(), is_noted, "{notes}");
+    }
+    app.leave_unbalanced("nothing books");
 }
 
 #[rstest]

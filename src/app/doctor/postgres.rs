@@ -33,7 +33,10 @@ pub(super) fn findings(server: &ServerFacts, connections: usize) -> Vec<Finding>
         Finding::sound("postgres takes writes", if is_primary { "yes" } else { "no" }).unless(
             is_primary,
             Verdict::Danger,
-            "connect to the primary: a standby books nothing",
+            match is("in_hot_standby", "on") {
+                true => "connect to the primary: a standby books nothing",
+                false => "set `default_transaction_read_only = off`: nothing is booked where it is on",
+            },
         ),
         Finding::sound("postgres fsync", text("fsync")).unless(
             is("fsync", "on"),

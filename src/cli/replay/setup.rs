@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::job::{METERS, tenant_id};
 use crate::cli::client::{Client, Reply, parse};
 use crate::cli::failure::Failure;
+use crate::cli::policy::as_defined;
 use crate::cli::problem;
 use crate::domain::ids::PlanId;
 
@@ -79,9 +80,7 @@ async fn find(client: &Client, list: &str, id: &str) -> Result<Found, Failure> {
     match status {
         200 => {
             let mut definition: Value = parse(&path, &body)?;
-            if let Some(fields) = definition.as_object_mut() {
-                fields.remove("version");
-            }
+            as_defined(&mut definition);
             Ok(Found::There(definition))
         }
         404 => Ok(Found::Missing),

@@ -35,6 +35,10 @@ const HELD_FROM: Described = (
 /// Calls whose answer is about many, so that none of it is in a header.
 const MANY_IN_ONE: [&str; 2] = ["/v1/batch", "/v1/events"];
 
+/// Calls with an idempotency key that the gate does not decide.
+const KEYED_BESIDE_GATE: [&str; 4] =
+    ["/v1/adjustments", "/v1/admin/grants", "/v1/reconciliations", "/v1/tenants/{tenant}/upgrade-requests"];
+
 /// Adds them to every answer of the call.
 pub(super) fn add(operation: &mut Operation, route: &Route) {
     for (status, response) in &mut operation.responses.responses {
@@ -53,7 +57,7 @@ fn headers(route: &Route, status: &str) -> Vec<Described> {
     if is_gate_call && (is_done || matches!(status, "402" | "429")) {
         headers.extend([RATE_LIMIT, RATE_LIMIT_POLICY]);
     }
-    let is_keyed = is_gate_call || route.pattern == "/v1/admin/grants";
+    let is_keyed = is_gate_call || KEYED_BESIDE_GATE.contains(&route.pattern);
     if is_keyed && route.method == Method::POST && status == "200" {
         headers.push(REPLAYED);
     }
@@ -66,8 +70,10 @@ fn headers(route: &Route, status: &str) -> Vec<Described> {
     if status == "401" {
         headers.push(AUTHENTICATE);
     }
-    let is_grant = route.pattern.starts_with("/v1/admin/grants");
-    let is_object = route.pattern.starts_with("/v1/admin/") && route.pattern.ends_with("/{id}") && !is_grant;
+    let is_unversioned =
+        ["/v1/admin/grants", "/v1/admin/webhooks"].iter().any(|of| route.pattern.starts_with(of));
+    let is_object =
+        route.pattern.starts_with("/v1/admin/") && route.pattern.ends_with("/{id}") && !is_unversioned;
     if is_object && is_done && route.method != Method::DELETE {
         headers.push(ETAG);
     }

@@ -28,6 +28,17 @@ pub struct AdjustmentGrant {
     pub is_voided: bool,
 }
 
+/// How an adjustment that lowers the allowance was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lowered {
+    /// By how much the allowance has changed.
+    pub changed: SignedAmount,
+    /// How much of the grants that it voids was unburnt.
+    pub voided: Decimal,
+    /// How many grants it has noted, voided and made.
+    pub notes: usize,
+}
+
 impl Ledger {
     /// The grants of these adjustments, each in order.
     pub(super) async fn grants_of(
@@ -156,19 +167,26 @@ impl Ledger {
         .await
     }
 
-    /// Notes that an approved adjustment that lowers the allowance is in the books with this amount, unless more or
-    /// less than `voided` of its grants is voided by now. Returns whether it is noted.
+    /// Notes that an approved adjustment that lowers the allowance is in the books as it was carried out, unless
+    /// another run has noted more grants of it, or more or less of them is voided by now. Returns whether it is noted.
     pub async fn note_lowered(
         &self,
         id: AdjustmentId,
-        (booked, voided): (SignedAmount, Decimal),
+        lowered: Lowered,
         now_ms: i64,
     ) -> Result<bool, LedgerError> {
         let now = instant::from_ms(now_ms)?;
         self.transact(BEGIN, move |connection| {
             async move {
                 lock(connection, id.uuid()).await?;
-                if voided_by(connection, id.uuid()).await? != voided {
+                let notes: i64 = adjustment_grants::table
+                    .filter(adjustment_grants::adjustment.eq(id.uuid()))
+                    .count()
+                    .get_result(connection)
+                    .await?;
+                // What another run is voiding is not booked yet, so that the sum alone would not show it.
+                let is_whole = usize::try_from(notes) == Ok(lowered.notes);
+                if !is_whole || voided_by(connection, id.uuid()).await? != lowered.voided {
                     return Ok(false);
                 }
                 let approved = adjustments::table
@@ -177,7 +195,7 @@ impl Ledger {
                 let booked = (
                     adjustments::state.eq(AdjustmentState::Booked.as_str()),
                     adjustments::booked_at.eq(Some(now)),
-                    adjustments::booked_amount.eq(Some(booked.decimal())),
+                    adjustments::booked_amount.eq(Some(lowered.changed.decimal())),
                 );
                 Ok(diesel::update(approved).set(booked).execute(connection).await? > 0)
             }

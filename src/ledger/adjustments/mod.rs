@@ -33,7 +33,7 @@ use self::stored::Row;
 pub(super) use grants::carry_out_again;
 pub(super) use usage::decline_discarded;
 
-pub use grants::AdjustmentGrant;
+pub use grants::{AdjustmentGrant, Lowered};
 pub use stored::StoredAdjustment;
 
 /// Kind of the notice that use of a tenant was adjusted by the ledger alone.

@@ -8,14 +8,8 @@ use crate::domain::currencies::Currencies;
 use crate::domain::ids::TenantId;
 use crate::domain::instant::rfc3339;
 use crate::domain::period::{Calendar, Calendars, WindowKind};
+use crate::domain::tenant::{CALENDARS, CURRENCIES};
 use crate::ledger::{CalendarChange, StoredTenant};
-
-/// The field of a shown tenant with its calendars.
-const CALENDARS: &str = "calendars";
-/// The field of a shown tenant with its currencies.
-const CURRENCIES: &str = "currencies";
-/// The fields of a tenant that are shown and not stored.
-pub(super) const SHOWN: [&str; 2] = [CALENDARS, CURRENCIES];
 
 impl PolicyVerbs {
     /// A stored tenant as it is shown.

@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 use super::PolicyVerbs;
 use super::bans::BANS;
-use super::calendars::SHOWN;
 use super::overrides::OVERRIDES;
 use super::policy_change::Attempts;
 use super::policy_draft::to_json;
 use crate::domain::ids::{Subject, TenantId};
 use crate::domain::policy::counter::Resets;
 use crate::domain::policy::diff::DefinitionKind;
+use crate::domain::tenant::leave_out_dates;
 use crate::ledger::{Conflict, Expected, LedgerError, PolicyAction, PolicyChange, PolicyWrite};
 use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, FieldError, OperationError};
@@ -193,9 +193,8 @@ impl PolicyVerbs {
         loop {
             let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
             let mut definition = stored.definition;
-            // Only shown, not stored: what is still to come follows from the last definition.
             if let Some(fields) = definition.as_object_mut() {
-                SHOWN.into_iter().for_each(|field| drop(fields.remove(field)));
+                leave_out_dates(fields);
             }
             let mut list = definition[items.field].as_array().cloned().unwrap_or_default();
             let created = change(&mut list)?;

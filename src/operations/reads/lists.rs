@@ -18,6 +18,11 @@ use crate::operations::outage::standing;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, ReservationsRequest, TopRequest, UsageRequest};
 
+/// How many reservations are read at once, at least, where only those count that a limit counts.
+const COUNTED_AT_ONCE: usize = 500;
+/// After how many read reservations a page ends although it is not full.
+const READ_MAX: usize = 2_000;
+
 impl Reads {
     /// Usage of one tenant, in the zones that it had, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
@@ -98,7 +103,8 @@ impl Reads {
         Ok((zones, span_ms))
     }
 
-    /// A tenant's reservations, from the ledger.
+    /// A tenant's reservations, from the ledger. A page has fewer of them than asked for, or none, where many were read
+    /// that the filter leaves out: the next one goes on.
     pub async fn list_reservations(&self, request: ReservationsRequest) -> Answer<Rows<Reservation>> {
         let entry = self.known(&request.tenant).await?;
         let counted_by = request.counted_by.as_ref();
@@ -107,11 +113,17 @@ impl Reads {
             ReservationFilter { state: request.state, subject: request.subject, meter: request.meter };
         let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
         let limit = request.page.rows_max();
-        let mut found = Vec::with_capacity(limit + 1);
+        let rows = counting.as_ref().map_or(limit + 1, |_| (limit + 1).max(COUNTED_AT_ONCE));
+        let (mut found, mut read) = (Vec::with_capacity(limit + 1), 0);
         // Parked calls may change whether a reservation fits the filter, so pages are read until one is full.
         while found.len() <= limit {
-            let listed = self.core.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
-            let is_last = listed.len() <= limit;
+            if let Some(last) = after.filter(|_| read >= READ_MAX) {
+                let data = found.into_iter().map(|(_, reservation)| reservation).collect();
+                return Ok(Rows { data, next: Some(place_text(last)), as_of_ms: None });
+            }
+            let listed = self.core.ledger.reservations_of(&request.tenant, &filter, after, rows).await?;
+            let is_last = listed.len() < rows;
+            read += listed.len();
             after = listed.last().map(|listed| listed.place);
             let is_counted =
                 |found: &Reservation| counting.as_ref().is_none_or(|limit| limit.counts(&found.record));
@@ -125,8 +137,8 @@ impl Reads {
                 break;
             }
         }
-        let place = |(place, _): &(ReservationCursor, _)| format!("{}:{}", place.born_at_ms, place.id);
-        Ok(Rows::page(found, limit, place).map(|(_, reservation)| reservation))
+        let page = Rows::page(found, limit, |(place, _)| place_text(*place));
+        Ok(page.map(|(_, reservation)| reservation))
     }
 
     pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
@@ -141,6 +153,10 @@ impl Reads {
             id: self.ids.parse(id).map_err(|_| OperationError::bad_cursor())?,
         })
     }
+}
+
+fn place_text(place: ReservationCursor) -> String {
+    format!("{}:{}", place.born_at_ms, place.id)
 }
 
 /// A limit as it counts now.
