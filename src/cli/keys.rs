@@ -44,8 +44,9 @@ pub(super) async fn run(command: KeyCommand, config: Option<&Path>, format: Form
         }
         KeyCommand::List { connect } => client(&connect, config)?.list(KEYS).await?,
         KeyCommand::Revoke { id, yes, connect } => {
+            let client = client(&connect, config)?;
             prompt::confirm(&format!("The key {id} will never work again. Revoke it?"), yes)?;
-            return revoke(&client(&connect, config)?, &id, format).await;
+            return revoke(&client, &id, format).await;
         }
     };
     output::print(&table(&keys).render(format)?)?;

@@ -133,11 +133,11 @@ impl Keys {
         Ok(KeyDetails { key: Some(text), ..details(row) })
     }
 
-    /// Has this instance know a key that is stored. Where that fails, its next look does: the answer has to have the
-    /// key's text all the same, because nothing else will.
+    /// Reads a key that has just been stored, so that it works here at once. A failure is only logged: a later look
+    /// reads it, and only this call's answer can show the key's text.
     async fn make_known(&self) {
         if let Err(error) = self.memory.follow().await {
-            tracing::warn!(%error, "a new key is not known to this instance yet; it will be within a second");
+            tracing::warn!(%error, "a new key is not known to this instance until it can read the ledger again");
         }
     }
 
