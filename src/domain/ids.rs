@@ -166,6 +166,11 @@ impl SubjectKind {
     /// The kind whose subjects are counted in a fixed number of slots.
     const ANONYMOUS: &str = "anonymous";
 
+    /// The kind of a subject that is named without one.
+    pub fn user() -> Self {
+        Self("user".into())
+    }
+
     /// Whether its subjects share slots: several may be counted as one, and none is named in the books.
     pub fn shares_slots(&self) -> bool {
         self.as_str() == Self::ANONYMOUS

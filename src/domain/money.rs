@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::amount::{Amount, InvalidAmount};
 use super::factor::Factor;
 
+/// The most minor units of one amount that somebody names: hundreds of them still add up to what the books hold.
+const MINOR_UNITS_MAX: i64 = 9_000_000_000_000_000;
+
 /// Codes of ISO 4217 whose currencies have no minor unit.
 const WITHOUT_DECIMALS: &str = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF";
 /// Codes of ISO 4217 whose minor unit is a thousandth.
@@ -86,7 +89,8 @@ impl Currency {
         }
         let minor_units = normal.mantissa().checked_mul(10_i128.pow(scale - normal.scale()));
         let minor_units = minor_units.and_then(|units| i64::try_from(units).ok());
-        minor_units.map(|units| self.money(units)).ok_or(InvalidAmount::TooLarge)
+        let bounded = minor_units.filter(|units| *units <= MINOR_UNITS_MAX);
+        bounded.map(|units| self.money(units)).ok_or(InvalidAmount::TooLarge)
     }
 
     /// An amount of it, of the field `name`.
@@ -95,7 +99,9 @@ impl Currency {
     /// What is wrong with the field, as for [`Self::exact_money`].
     pub fn money_of(self, name: &str, amount: Amount) -> Result<Money, String> {
         self.exact_money(amount).map_err(|error| match error {
-            InvalidAmount::TooLarge => format!("`{name}` must be at most {} {self}", self.money(i64::MAX)),
+            InvalidAmount::TooLarge => {
+                format!("`{name}` must be at most {} {self}", self.money(MINOR_UNITS_MAX))
+            }
             _ => {
                 let decimals = self.decimals;
                 format!("`{name}` must be an amount of {self} with at most {decimals} decimals")
@@ -318,5 +324,7 @@ mod tests {
         assert_eq!(money("EUR", "4.501"), Err(InvalidAmount::TooPrecise(2)));
         assert_eq!(money("JPY", "4.5"), Err(InvalidAmount::TooPrecise(0)));
         assert_eq!(money("KWD", "9999999999999999.999"), Err(InvalidAmount::TooLarge));
+        assert_eq!(money("JPY", "9000000000000000").unwrap().to_string(), "9000000000000000");
+        assert_eq!(money("JPY", "9000000000000001"), Err(InvalidAmount::TooLarge));
     }
 }

@@ -101,6 +101,9 @@ impl Override {
     }
 }
 
+/// The largest number of overrides of one tenant.
+pub const OVERRIDES_MAX: usize = 1_000;
+
 /// The field of a shown tenant with its calendars, while a change of them is to come.
 pub const CALENDARS: &str = "calendars";
 /// The field of a shown tenant with its currencies, while a change of them is to come.

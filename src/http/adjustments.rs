@@ -70,7 +70,7 @@ struct AdjustmentBody {
     #[schema(example = "pages that were billed twice")]
     reason: String,
     /// The name of a paper that says so, such as a ticket: at most 500 characters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(example = "ticket 4711")]
     reference: String,
     /// The caller's name for it, unless it is in the header.

@@ -79,8 +79,8 @@ impl LimitBanRow {
     }
 }
 
-/// List bans: those of admins by tenant and in the order in which they were placed; of one tenant also those that
-/// limits have placed and that have not ended, those that end last first.
+/// List bans: those of admins, by tenant and id; of one tenant then those that limits have placed and that have not
+/// ended, those that end last first.
 #[utoipa::path(
     tag = "admin",
     params(
@@ -140,7 +140,11 @@ pub(super) async fn get_ban(
 /// Place or replace a ban of the tenant that the body names.
 #[utoipa::path(
     tag = "admin",
-    params(("id" = String, Path, description = "The ban.")),
+    params(
+        ("id" = String, Path, description = "The ban."),
+        ("If-Match" = Option<String>, Header, description = "Only replace it at this `ETag`, the tenant's version; `*`: only what is there."),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: only create, where there is none."),
+    ),
     request_body(content = TenantBan, example = json!({
         "id": "spam", "tenant": "acme", "subject": { "kind": "user", "id": "user-42" },
         "until": "2027-01-01T00:00:00Z", "reason": "spam"
@@ -158,12 +162,12 @@ pub(super) async fn put_ban(
     id: web::Path<String>,
     body: JsonText<BODY_BYTES_MAX>,
 ) -> Result<HttpResponse, Problem> {
-    version::no_precondition(request.headers())?;
+    let precondition = version::precondition(request.headers())?;
     let id = BanId::parse(&id).map_err(wrong_id)?;
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.policy.put_ban(id.as_str(), body.0.as_bytes(), caller.actor()).await
+            operations.policy.put_ban(id.as_str(), body.0.as_bytes(), precondition, caller.actor()).await
         }))
         .await??;
     version::versioned(answer)
@@ -175,6 +179,7 @@ pub(super) async fn put_ban(
     params(
         ("id" = String, Path, description = "The ban."),
         ("tenant" = String, Query, description = "Whose ban."),
+        ("If-Match" = Option<String>, Header, description = "Only delete it at this `ETag`, the tenant's version; `*`: any. Not of a ban that a limit has placed."),
     ),
     responses((status = 204, description = "Lifted."))
 )]
@@ -185,20 +190,21 @@ pub(super) async fn delete_ban(
     request: HttpRequest,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    version::no_precondition(request.headers())?;
     let tenant = tenant_of(&request)?;
     let operations = state.operations.clone();
-    let of_limit = LimitBan::parse(&id);
-    let of_admin = if of_limit.is_none() { Some(ban_id(&id)?) } else { None };
-    state
-        .mutate(Box::pin(async move {
-            match (of_limit, of_admin) {
-                (Some(ban), _) => operations.limit_bans.lift(&tenant, &ban, caller.actor()).await,
-                (None, Some(id)) => operations.policy.delete_ban(&tenant, id.as_str(), caller.actor()).await,
-                (None, None) => Ok(()),
-            }
-        }))
-        .await??;
+    if let Some(ban) = LimitBan::parse(&id) {
+        version::no_precondition(request.headers())?;
+        let lifting =
+            Box::pin(async move { operations.limit_bans.lift(&tenant, &ban, caller.actor()).await });
+        state.mutate(lifting).await??;
+    } else {
+        let precondition = version::deletion(request.headers())?;
+        let id = ban_id(&id)?;
+        let deleting = Box::pin(async move {
+            operations.policy.delete_ban(&tenant, id.as_str(), precondition, caller.actor()).await
+        });
+        state.mutate(deleting).await??;
+    }
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -77,7 +77,7 @@ struct GrantBody {
     #[schema(value_type = Option<String>, example = "EUR")]
     currency: Option<Currency>,
     /// Which grants burn first: 0 (first) to 100.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(value_type = u8, minimum = 0, maximum = 100, default = 50)]
     priority: Priority,
     /// From when on (RFC 3339); at once if absent.
@@ -90,7 +90,7 @@ struct GrantBody {
     #[schema(value_type = Option<String>, format = DateTime, example = "2027-02-01T00:00:00Z")]
     expires_at: Option<Time>,
     /// `none`: once. `period`: again in each period that begins before its end; what is unburnt of it ends with each.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     recurrence: Recurrence,
     /// How much of what is unused of it goes on at most when a period is closed; the rest lapses. Absent or null: all
     /// of one that is given once, until it ends, and nothing of one that recurs. What goes on of one that recurs counts
@@ -101,7 +101,7 @@ struct GrantBody {
     #[serde(default)]
     min_rollover: Option<Amount>,
     /// Why, for people: at most 500 characters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(example = "welcome")]
     reason: String,
     /// The caller's name for it, unless it is in the header.

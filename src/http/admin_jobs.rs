@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use super::answer::{List, json};
 use super::auth::Caller;
 use super::body::OptionalJsonBody;
+use super::list::Listing;
 use super::problem::Problem;
 use super::query::{Query, Time};
 use super::state::State;
@@ -90,6 +91,10 @@ impl From<LastRun> for JobRunAnswer {
 /// List the jobs with their last runs, by name.
 #[utoipa::path(
     tag = "admin",
+    params(
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
     responses((status = 200, description = "Every job that an instance has planned.", body = List<JobAnswer>))
 )]
 #[get("/v1/admin/jobs")]
@@ -97,10 +102,11 @@ pub(super) async fn list_jobs(
     state: web::Data<State>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    Query::of(&request)?.finish()?;
-    let jobs = state.read(state.operations.jobs.list()).await?;
-    let data: Vec<_> = jobs.into_iter().map(JobAnswer::from).collect();
-    json(HttpResponse::Ok(), &List { data, next_cursor: None, has_more: false, as_of: None })
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    query.finish()?;
+    let jobs = state.read(state.operations.jobs.page(page)).await?;
+    listing.answer(&state.cursor_key, jobs.map(JobAnswer::from))
 }
 
 /// How a run is to be made.
@@ -113,7 +119,7 @@ struct RunBody {
     at: Option<Time>,
     /// Whether to say only what would be done; only for jobs that change the books: `close`, `statements`, `grants`,
     /// `periods` and `upgrades`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     dry_run: bool,
 }
 

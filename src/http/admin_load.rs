@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use super::answer::{List, json};
 use super::auth::Caller;
 use super::body::JsonBody;
+use super::list::Listing;
 use super::problem::Problem;
 use super::query::Query;
 use super::state::State;
@@ -55,17 +56,22 @@ impl From<PushedLoad> for LoadAnswer {
 /// List the pushed loads that hold, by name.
 #[utoipa::path(
     tag = "admin",
-    responses((status = 200, description = "At most 100; the largest counts.", body = List<LoadAnswer>))
+    params(
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "At most 100 in all; the largest counts.", body = List<LoadAnswer>))
 )]
 #[get("/v1/admin/load")]
 pub(super) async fn list_loads(
     state: web::Data<State>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    Query::of(&request)?.finish()?;
-    let loads = state.read(state.operations.load.list()).await?;
-    let data: Vec<_> = loads.into_iter().map(LoadAnswer::from).collect();
-    json(HttpResponse::Ok(), &List { data, next_cursor: None, has_more: false, as_of: None })
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    query.finish()?;
+    let loads = state.read(state.operations.load.page(page)).await?;
+    listing.answer(&state.cursor_key, loads.map(LoadAnswer::from))
 }
 
 /// Push how busy a part of the installation is; every instance has it within a second.

@@ -15,7 +15,7 @@ use super::version;
 use crate::domain::ids::{OverrideId, TenantId};
 use crate::operations::requests::OverridesRequest;
 
-/// List overrides, newest first.
+/// List overrides, by tenant and id.
 #[utoipa::path(
     tag = "admin",
     params(
@@ -62,7 +62,11 @@ pub(super) async fn get_override(
 /// Create or replace an override of the tenant that the body names.
 #[utoipa::path(
     tag = "admin",
-    params(("id" = String, Path, description = "The override.")),
+    params(
+        ("id" = String, Path, description = "The override."),
+        ("If-Match" = Option<String>, Header, description = "Only replace it at this `ETag`, the tenant's version; `*`: only what is there."),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: only create, where there is none."),
+    ),
     request_body(content = TenantOverride, example = json!({
         "id": "migration", "tenant": "acme", "level": "tenant", "limit": "ocr-day", "capacity": "5000",
         "until": "2027-01-01T00:00:00Z", "reason": "migration week"
@@ -80,12 +84,13 @@ pub(super) async fn put_override(
     id: web::Path<String>,
     body: JsonText<BODY_BYTES_MAX>,
 ) -> Result<HttpResponse, Problem> {
-    version::no_precondition(request.headers())?;
+    let precondition = version::precondition(request.headers())?;
     let id = OverrideId::parse(&id).map_err(wrong_id)?;
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.policy.put_override(id.as_str(), body.0.as_bytes(), caller.actor()).await
+            let body = body.0.as_bytes();
+            operations.policy.put_override(id.as_str(), body, precondition, caller.actor()).await
         }))
         .await??;
     version::versioned(answer)
@@ -97,6 +102,7 @@ pub(super) async fn put_override(
     params(
         ("id" = String, Path, description = "The override."),
         ("tenant" = String, Query, description = "Whose override."),
+        ("If-Match" = Option<String>, Header, description = "Only delete it at this `ETag`, the tenant's version; `*`: any."),
     ),
     responses((status = 204, description = "Deleted."))
 )]
@@ -107,13 +113,13 @@ pub(super) async fn delete_override(
     request: HttpRequest,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    version::no_precondition(request.headers())?;
+    let precondition = version::deletion(request.headers())?;
     let id = override_id(&id)?;
     let tenant = tenant_of(&request)?;
     let operations = state.operations.clone();
     state
         .mutate(Box::pin(async move {
-            operations.policy.delete_override(&tenant, id.as_str(), caller.actor()).await
+            operations.policy.delete_override(&tenant, id.as_str(), precondition, caller.actor()).await
         }))
         .await??;
     Ok(HttpResponse::NoContent().finish())

@@ -89,8 +89,7 @@ async fn delete(
 ) -> Result<HttpResponse, Problem> {
     Query::of(request)?.finish()?;
     checked(&id)?;
-    version::no_if_none_match(request.headers())?;
-    let precondition = version::if_match(request.headers())?;
+    let precondition = version::deletion(request.headers())?;
     let operations = state.operations.clone();
     state
         .mutate(Box::pin(async move {

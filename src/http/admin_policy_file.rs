@@ -35,11 +35,11 @@ pub(super) struct ApplyBody {
     /// `prune` lets others go; an absent list is left as it is.
     policy: PolicyFile,
     /// What is deleted if the file does not name it. Tenants never are.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(value_type = Vec<Prune>)]
     prune: BTreeSet<Prune>,
     /// Say what would change, and change nothing.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(default = false)]
     dry_run: bool,
     /// The `digest` of an answer: exactly the changes that it named are made, or none (412).

@@ -33,7 +33,7 @@ pub(super) struct TrialBody {
     /// As for applying it.
     policy: PolicyFile,
     /// As for applying it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(value_type = Vec<Prune>)]
     prune: BTreeSet<Prune>,
     /// From when decisions are tried.
@@ -44,7 +44,7 @@ pub(super) struct TrialBody {
     #[schema(value_type = Option<String>, format = DateTime)]
     until: Option<Instant>,
     /// Only these tenants; absent: all of which decisions are recorded.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(value_type = Vec<String>)]
     tenants: BTreeSet<TenantId>,
     /// The `next_tenant` of the answer before.

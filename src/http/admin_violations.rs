@@ -20,7 +20,7 @@ use crate::operations::requests::ViolationsRequest;
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
         ("limit_id" = Option<String>, Query, description = "Only those of this limit."),
         ("subject" = Option<String>, Query, description = "Only this subject's; goes with `kind` and `tenant`."),
-        ("kind" = Option<String>, Query, description = "The kind of the subject."),
+        ("kind" = Option<String>, Query, description = "The kind of the subject; `user` if absent."),
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive: minutes that begin then or later."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive: minutes that begin before."),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),

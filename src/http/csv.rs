@@ -6,16 +6,27 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use super::cell::Cell;
 use super::problem::{Code, Problem};
 
-/// A text as a spreadsheet shows it and does not carry it out: with an apostrophe before what may be a formula. One
-/// that has such an apostrophe already gets another, so that [`from_text`] finds each again.
+/// Where a spreadsheet may split a cell that the comma does not end.
+const SEPARATOR: char = ';';
+
+/// A text as a spreadsheet shows it and does not carry it out: with an apostrophe before what may be a formula, also
+/// behind a semicolon, at which many countries' spreadsheets split. What has such an apostrophe already gets another, so
+/// that [`from_text`] finds each again.
 pub(crate) fn as_text(text: &str) -> String {
-    if is_formula(text.trim_start_matches('\'')) { format!("'{text}") } else { text.to_owned() }
+    let guarded = |part: &str| {
+        let guard = if is_formula(part.trim_start_matches('\'')) { "'" } else { "" };
+        format!("{guard}{part}")
+    };
+    text.split_inclusive(SEPARATOR).map(guarded).collect()
 }
 
 /// The text that [`as_text`] has written.
-pub(crate) fn from_text(written: &str) -> &str {
-    let guarded = written.strip_prefix('\'');
-    guarded.filter(|text| is_formula(text.trim_start_matches('\''))).unwrap_or(written)
+pub(crate) fn from_text(written: &str) -> String {
+    let bare = |part: &str| {
+        let guarded = part.strip_prefix('\'');
+        guarded.filter(|text| is_formula(text.trim_start_matches('\''))).unwrap_or(part).to_owned()
+    };
+    written.split_inclusive(SEPARATOR).map(bare).collect()
 }
 
 /// Whether a spreadsheet may take a text for a formula, by its first character, also in full width and after spaces.
@@ -85,10 +96,11 @@ mod tests {
             vec![text("  =1"), text(" a")],
             vec![text("a, \"b\""), Cell::Empty],
             vec![text("1=1"), text("acme")],
+            vec![text("a;=cmd|'/C calc'!A0"), text("a; '-1;b")],
         ];
         let table = String::from_utf8(lines(Some(&["name", "amount"]), &rows).unwrap()).unwrap();
         let expected = "name,amount\r\n\"'=HYPERLINK(\"\"http://x\"\")\",-1.50\r\n'+1,'@SUM(A1)\r\n'-2,'＝1+1\r\n\
-            '\t=1,\"'\r=1\"\r\n'  =1, a\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\n";
+            '\t=1,\"'\r=1\"\r\n'  =1, a\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\na;'=cmd|'/C calc'!A0,a; '-1;b\r\n";
         assert_eq!(table, expected);
     }
 }

@@ -394,7 +394,7 @@ impl From<OperationError> for Problem {
             OperationError::PreconditionFailed { current } => Self::new(
                 Code::PreconditionFailed,
                 format!(
-                    "the object has version {current}, which is not what If-Match or If-None-Match asks for"
+                    "the object has version {current}, which is not what If-Match, If-None-Match or `version` asks for"
                 ),
             ),
             OperationError::DifferenceMoved => Self::new(Code::PreconditionFailed, detail),

@@ -112,14 +112,11 @@ impl Query {
             .ok_or_else(|| Problem::parameter("limit", "must be a whole number from 1 to 1000"))
     }
 
-    /// `subject` with its `kind`; neither makes sense alone.
+    /// `subject` with its `kind`, a user's if absent.
     pub(super) fn subject(&mut self) -> Result<Option<Subject>, Problem> {
         match (self.parsed::<SubjectId>("subject")?, self.parsed::<SubjectKind>("kind")?) {
             (None, None) => Ok(None),
-            (Some(id), Some(kind)) => Ok(Some(Subject { kind, id })),
-            (Some(_), None) => {
-                Err(Problem::parameter("kind", "is required with `subject`, such as kind=user"))
-            }
+            (Some(id), kind) => Ok(Some(Subject { kind: kind.unwrap_or_else(SubjectKind::user), id })),
             (None, Some(_)) => Err(Problem::parameter("subject", "is required with `kind`")),
         }
     }

@@ -165,9 +165,8 @@ pub(super) async fn read_status(
     let Some(tenant) = tenant else {
         return Err(Problem::parameter("tenant", "is required, as the key is not bound to a tenant"));
     };
-    let kind = kind.map_or_else(|| SubjectKind::parse("user"), Ok);
-    let subject = SubjectId::parse(&subject).and_then(|id| Ok(Subject { kind: kind?, id }));
-    let subject = subject.map_err(|error| Problem::parameter("subject", error))?;
+    let id = SubjectId::parse(&subject).map_err(|error| Problem::parameter("subject", error))?;
+    let subject = Subject { kind: kind.unwrap_or_else(SubjectKind::user), id };
     let asked = QuotaRequest { tenant, subject: Some(subject.clone()) };
     let status = state.read(state.operations.reads.read_quota(asked)).await?;
     let answer = StatusAnswer::of(&subject, &status);

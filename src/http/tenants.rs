@@ -41,7 +41,7 @@ const NOTICE_STATES: &[(&str, bool)] = &[("raised", false), ("resolved", true)];
     params(
         ("tenant" = String, Path, description = "The tenant."),
         ("subject" = Option<String>, Query, description = "Also the limits of this subject; needs `kind`."),
-        ("kind" = Option<String>, Query, description = "The kind of the subject, such as `user`."),
+        ("kind" = Option<String>, Query, description = "The kind of the subject; `user` if absent."),
     ),
     responses((status = 200, description = "Quotas and limits.", body = QuotaAnswer))
 )]
@@ -122,7 +122,7 @@ pub(super) async fn list_usage(
         ("tenant" = String, Path, description = "The tenant."),
         ("status" = Option<String>, Query, description = "`reserved`, `consumed`, `released` or `expired`."),
         ("subject" = Option<String>, Query, description = "Only those that name this subject; needs `kind`."),
-        ("kind" = Option<String>, Query, description = "The kind of the subject, such as `user`; not `anonymous`."),
+        ("kind" = Option<String>, Query, description = "The kind of the subject, not `anonymous`; `user` if absent."),
         ("meter" = Option<String>, Query, description = "Only those with a line of this meter."),
         ("limit_id" = Option<String>, Query, description = "Only those that count under this limit, such as the holders of a concurrency limit's slots; needs `status=reserved`. A page may have fewer than `limit` then, or none, and still be followed by others."),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),

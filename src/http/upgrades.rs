@@ -37,7 +37,7 @@ struct UpgradeBody {
     /// The plan that is asked for: not the tenant's own.
     plan: PlanId,
     /// Why, for people: at most 500 characters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     #[schema(example = "more pages")]
     reason: String,
     /// The caller's name for it, unless it is in the header.

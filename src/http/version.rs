@@ -41,6 +41,12 @@ pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem>
     }
 }
 
+/// The precondition of a DELETE: the version that `If-Match` names.
+pub(super) fn deletion(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    no_if_none_match(headers)?;
+    if_match(headers)
+}
+
 /// Refuses preconditions on a call that has none.
 pub(super) fn no_precondition(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(header::IF_MATCH) {

@@ -65,6 +65,15 @@ pub(crate) async fn lock_tenant(
     lock_tenants(connection, std::iter::once(tenant)).await
 }
 
+/// As [`lock_tenant`]; returns whether there is such a tenant.
+pub(crate) async fn lock_known_tenant(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+) -> Result<bool, LedgerError> {
+    let lock = tenants::table.select(tenants::id).filter(tenants::id.eq(tenant)).for_update();
+    Ok(lock.execute(connection).await? > 0)
+}
+
 /// [`lock_tenant`] for several tenants, in the order of their names.
 pub(crate) async fn lock_tenants(
     connection: &mut AsyncPgConnection,

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
-use crate::domain::period::WindowKind;
+use crate::domain::period::{Window, WindowKind};
 
 pub(super) use self::unburnt::{EndOf, unburnt};
 
@@ -265,10 +265,12 @@ impl Ledger {
     }
 
     /// Ends a grant that was never booked, because its tenant had no such quota any more: as of its date or of the end
-    /// of the period in which it was to begin. That period does not wait for it then.
+    /// of the period in which it was to begin. That period does not wait for it then. What was paid for it is earned in
+    /// the period around its end, `ended_in`: the one in which it was sold may be billed.
     pub async fn forgo_grant(
         &self,
         stored: StoredGrant,
+        ended_in: Option<Window>,
         ended_at_ms: i64,
         now_ms: i64,
     ) -> Result<(), LedgerError> {
@@ -284,7 +286,8 @@ impl Ledger {
                         .execute(connection)
                         .await?;
                 if forgone > 0 {
-                    let ended = BurntGrant::unbegun(&stored, ended_at_ms, false);
+                    let ended =
+                        BurntGrant { period: ended_in, ..BurntGrant::unbegun(&stored, ended_at_ms, false) };
                     grant_sales::end_one(connection, ended).await?;
                     want_no_more(connection, (&stored.tenant, stored.id), false).await?;
                     end_without(connection, (&stored.tenant, stored.id)).await?;

@@ -42,15 +42,16 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Issues the next epoch, in one transaction, for each partition whose memory was found on node `run_id`; the
-    /// epochs given are the last ones. Returns the epochs that are issued now: another instance may have been first.
+    /// Issues the next epoch, in one transaction, for each partition whose memory was found on node `run_id`; of each
+    /// the last epoch that was issued, and the one that the memory has: later where the ledger has lost some. Returns the epochs that are issued now: another instance may have been first.
     /// Also makes the job due that restores what the gate forgets by the new epoch.
     pub async fn raise_epochs(
         &self,
-        from: &[(Partition, Epoch)],
+        from: &[(Partition, Epoch, Epoch)],
         run_id: &str,
     ) -> Result<Vec<(Partition, Epoch)>, LedgerError> {
-        let (partitions, epochs): (Vec<Partition>, Vec<Epoch>) = from.iter().copied().unzip();
+        let (partitions, (epochs, found)): (Vec<_>, (Vec<_>, Vec<_>)) =
+            from.iter().map(|(partition, epoch, found)| (*partition, (*epoch, *found))).unzip();
         let run_id = run_id.to_owned();
         self.transact(BEGIN, move |connection| {
             async move {
@@ -58,6 +59,7 @@ impl Ledger {
                     .bind::<Array<SmallInt>, _>(&partitions)
                     .bind::<Array<BigInt>, _>(epochs)
                     .bind::<Text, _>(run_id)
+                    .bind::<Array<BigInt>, _>(found)
                     .execute(connection)
                     .await?;
                 jobs::ring(connection, jobs::RESTORE).await?;

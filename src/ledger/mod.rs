@@ -162,7 +162,7 @@ pub use parked_conflicts::{ConflictedReservation, ParkedConflict, Settlement, Se
 pub use period_use::PeriodUse;
 pub use plan_changes::{NewPlan, PlanChange};
 pub use policy::{
-    Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
+    Expected, Generation, OwnList, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
     SharedChange, StoredObject, StoredPolicy, StoredTenant, TenantCursor, TenantSince, WrittenObject,
 };
 pub use quarantine::{QuarantineStatus, Quarantined};

@@ -58,7 +58,7 @@ impl Ledger {
                 let mut found = read(connection, &asked).await?.remove(&key).unwrap_or_default();
                 let late = corrections::booked_in(connection, &asked).await?.remove(&key).unwrap_or_default();
                 leave_out(&mut found.used, &late, begun_at_ms.unwrap_or(start_ms));
-                found.add_own(&late);
+                found.add_own(&late, begun_at_ms.unwrap_or(start_ms));
                 Ok(PeriodUse { cursor, used: found.used, currency, charges })
             }
             .boxed()
@@ -74,16 +74,24 @@ pub(super) struct BookedUse {
     pub(super) used: BTreeMap<MeterId, Used>,
     /// Whether one of its meters is not closed.
     pub(super) is_open: bool,
-    /// What is unused so far of meters that are not closed.
-    unused: BTreeMap<MeterId, Amount>,
+    /// What is available so far of meters that are not closed; below zero where more was used.
+    available: BTreeMap<MeterId, Decimal>,
 }
 
 impl BookedUse {
-    /// Adds what corrections say of holds that were carried into the period and stand in it.
-    pub(super) fn add_own(&mut self, corrections: &[StoredCorrection]) {
+    /// Adds what corrections say of holds that were carried into the period and stand in it. What came late for earlier
+    /// periods that are billed, those from `begun_at_ms` (unix ms) on, is no use of this one.
+    pub(super) fn add_own(&mut self, corrections: &[StoredCorrection], begun_at_ms: i64) {
         for part in corrections.iter().filter(|part| part.is_of_its_own()) {
             if let Some(of_meter) = self.used.get_mut(&part.meter) {
-                let so_far = self.unused.get(&part.meter).copied().unwrap_or_default();
+                let is_late =
+                    |of: &&StoredCorrection| of.meter == part.meter && of.period_start.0 >= begun_at_ms;
+                let late_use: Decimal = corrections.iter().filter(is_late).map(|of| of.consumed).sum();
+                let so_far = self
+                    .available
+                    .get(&part.meter)
+                    .map(|available| (available + late_use).max(Decimal::ZERO));
+                let so_far = Amount::from_decimal(so_far.unwrap_or_default()).unwrap_or_default();
                 let unused = Amount::from_decimal(part.unused).unwrap_or_default().plus(so_far);
                 *of_meter = LateUse { unused, ..late(part) }.added_to(*of_meter);
             }
@@ -143,8 +151,7 @@ pub(super) async fn read(
         let period = found.entry((row.tenant, row.period_start.0)).or_default();
         period.is_open |= !row.is_closed;
         if !row.is_closed {
-            let unused = Amount::from_decimal(row.available.max(Decimal::ZERO)).unwrap_or_default();
-            period.unused.insert(row.meter.clone(), unused);
+            period.available.insert(row.meter.clone(), row.available);
         }
         period.used.insert(row.meter, used);
     }

@@ -17,7 +17,7 @@ use super::schema::{counter_generations, policy_history, policy_objects, policy_
 use super::{BEGIN_SNAPSHOT, CalendarChange, CurrencyChange, Ledger, LedgerError, NewPlan, number};
 use crate::domain::codec::Write;
 use crate::domain::currencies::DatedCurrency;
-use crate::domain::ids::{MeterId, OperationId, TenantId};
+use crate::domain::ids::{LimitId, MeterId, OperationId, TenantId};
 use crate::domain::period::DatedCalendar;
 use crate::domain::policy::diff::DefinitionKind;
 
@@ -37,6 +37,17 @@ pub struct StoredObject {
     pub definition: Value,
     /// Whether it is archived.
     pub archived: bool,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A list of a tenant's own that stands in its definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnList<'a> {
+    /// Its overrides, those of one limit if one is named.
+    Overrides(Option<&'a LimitId>),
+    /// Its bans.
+    Bans,
 }
 
 /// A kind, stored as its word.
@@ -339,6 +350,30 @@ impl Ledger {
                 .bind::<Nullable<Text>, _>(after.map(str::to_owned))
                 .bind::<Nullable<Text>, _>(meter.map(MeterId::as_str).map(str::to_owned))
                 .bind::<BigInt, _>(number::limit(limit))
+        };
+        let rows: Vec<DefinitionRow> = self.load(query).await?;
+        Ok(rows.into_iter().map(|row| row.definition).collect())
+    }
+
+    /// Definitions of at most `limit` tenants that have something in this list, by id, after this id.
+    pub async fn tenants_with_own(
+        &self,
+        list: OwnList<'_>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Value>, LedgerError> {
+        let query = || {
+            let query = match list {
+                OwnList::Overrides(_) => sql_query(include_str!("sql/tenants_with_overrides.sql")),
+                OwnList::Bans => sql_query(include_str!("sql/tenants_with_bans.sql")),
+            };
+            let query = query
+                .bind::<Nullable<Text>, _>(after.map(str::to_owned))
+                .bind::<BigInt, _>(number::limit(limit));
+            match list {
+                OwnList::Overrides(of) => query.bind::<Nullable<Text>, _>(of.map(LimitId::to_string)),
+                OwnList::Bans => query,
+            }
         };
         let rows: Vec<DefinitionRow> = self.load(query).await?;
         Ok(rows.into_iter().map(|row| row.definition).collect())

@@ -1,5 +1,6 @@
 //! Adjustments: corrections that finance posts, approved by another person where they are large.
 
+mod unbilled;
 mod usage;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::operations::left_partitions::LeftPartitions;
 use crate::operations::memory::{Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
 
+use self::unbilled::unbilled;
 use self::usage::unbookable;
 
 /// How many approved adjustments are read at once.
@@ -159,6 +161,10 @@ impl Adjustments {
         let entry = self.core.policy.tenant(&found.terms.tenant).await?;
         let booked_as = self.booked_as(&entry, id, &found.terms)?;
         if approves && found.state == AdjustmentState::Pending {
+            // It may have become one since the adjustment was posted.
+            if let Some(fault) = unbilled(&entry, &found.terms) {
+                return Err(OperationError::Invalid(vec![fault]));
+            }
             self.know_where_use_stands(entry.partition, &found.terms).await?;
         }
         let now_ms = self.core.clock.now_ms();
@@ -232,9 +238,6 @@ impl Adjustments {
                 }
             }
         }
-        if is_money && entry.definition.sandbox {
-            fault("/tenant", format!("{} is a sandbox, which is not billed", terms.tenant));
-        }
         if terms.happened_at_ms > self.core.gate_now_ms() {
             fault("/happened_at", "must not be later than now".into());
         }
@@ -243,6 +246,7 @@ impl Adjustments {
         {
             fault("/corrects", format!("{} has no such reservation, grant or adjustment", terms.tenant));
         }
+        faults.extend(unbilled(entry, terms));
         if !faults.is_empty() {
             return Err(OperationError::Invalid(faults));
         }

@@ -16,7 +16,7 @@ use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
-use crate::operations::requests::{Ack, Role};
+use crate::operations::requests::{Ack, Page, Role};
 
 pub use crate::gate::{LimitBan, PlacedBan};
 pub use crate::ledger::PushedLoad;
@@ -219,6 +219,13 @@ impl<T> Rows<T> {
         let has_more = data.len() > limit;
         data.truncate(limit);
         Self { next: data.last().filter(|_| has_more).map(place), data, as_of_ms: None }
+    }
+
+    /// A page of a short list that was read whole, by `place`, a name.
+    pub(super) fn part(mut whole: Vec<T>, page: &Page, place: impl Fn(&T) -> String) -> Self {
+        whole.retain(|row| page.after.as_ref().is_none_or(|after| place(row) > *after));
+        whole.sort_by_key(&place);
+        Self::page(whole, page.rows_max(), place)
     }
 
     /// The same page, read at this instant (unix ms).

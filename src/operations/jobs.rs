@@ -6,9 +6,10 @@ use tokio::sync::Notify;
 
 use crate::ledger::Manner;
 use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, STATEMENTS, UPGRADES};
-use crate::operations::answers::JobState;
+use crate::operations::answers::{JobState, Rows};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::requests::Page;
 
 /// The jobs that run as of an instant in the past, if somebody asks for it.
 const AS_OF_AN_INSTANT: [&str; 2] = [CLOSE, STATEMENTS];
@@ -29,6 +30,11 @@ impl Jobs {
     /// Every planned job with its last run, by name.
     pub async fn list(&self) -> Answer<Vec<JobState>> {
         Ok(self.core.ledger.jobs().await?)
+    }
+
+    /// A page of them.
+    pub async fn page(&self, page: Page) -> Answer<Rows<JobState>> {
+        Ok(Rows::part(self.list().await?, &page, |job| job.name.clone()))
     }
 
     /// Asks for a run of the job `name` at once, whatever its time, and answers the job's state. An instance with the

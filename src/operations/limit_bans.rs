@@ -19,7 +19,11 @@ use crate::operations::requests::{BansRequest, Page, PlacedBy};
 /// The detail for a caller whose last try failed.
 const KEPT_CHANGING: &str = "the gate's memory kept changing under this call; repeat it";
 
-/// A place in a list of bans: the end of the last one that was read (unix ms), and how many that end then were read.
+/// A cursor that begins so is a place among the bans of limits. Those of admins come before, and theirs are places in a
+/// list of items.
+const OF_LIMITS: &str = "limits ";
+
+/// A place among bans of limits: the end of the last one that was read (unix ms), and how many that end then were read.
 type Place = (Option<i64>, usize);
 
 /// A ban in a list.
@@ -43,35 +47,32 @@ impl LimitBans {
         Self { core, policy, memory }
     }
 
-    /// Bans: those of admins, by tenant and as they were placed; of one tenant then those of limits, those that end
-    /// last first.
+    /// A page of bans: those of admins, by tenant and id; of one tenant then those of limits, those that end last
+    /// first.
     pub async fn list(&self, request: BansRequest) -> Answer<Rows<ListedBan>> {
         let BansRequest { tenant, placed_by, page } = request;
         let Some(tenant) = tenant.clone().filter(|_| placed_by != Some(PlacedBy::Admin)) else {
             return Ok(self.policy.list_bans(tenant.as_ref(), page).await?.map(ListedBan::OfAdmin));
         };
-        let is_first = page.after.is_none() && placed_by.is_none();
-        let of_admins = match is_first {
-            true => self.policy.list_bans(Some(&tenant), Page::default()).await?.data,
-            false => Vec::new(),
-        };
-        let of_limits = self
-            .list_of_limits(&tenant, page)
-            .await?
-            .map(|placed| ListedBan::OfLimit(tenant.clone(), placed));
-        let data = of_admins.into_iter().map(ListedBan::OfAdmin).chain(of_limits.data).collect();
-        Ok(Rows { data, next: of_limits.next, as_of_ms: None })
-    }
-
-    /// A tenant's bans that limits have placed and that have not ended, those that end last first.
-    async fn list_of_limits(&self, tenant: &TenantId, page: Page) -> Answer<Rows<PlacedBan>> {
-        let place = page.after.as_deref().map_or(Ok((None, 0)), place)?;
-        let limit = page.rows_max();
-        let mut data = self.read(tenant, place, limit + 1).await?;
-        let has_more = data.len() > limit;
-        data.truncate(limit);
-        let next = has_more.then(|| next(&data, place)).flatten();
-        Ok(Rows { data, next, as_of_ms: None })
+        let after = page.after.as_deref().and_then(|after| after.strip_prefix(OF_LIMITS));
+        let mut place = after.filter(|after| !after.is_empty()).map_or(Ok((None, 0)), place)?;
+        let mut data = Vec::new();
+        if placed_by.is_none() && after.is_none() {
+            let of_admins = self.policy.list_bans(Some(&tenant), page.clone()).await?.map(ListedBan::OfAdmin);
+            if of_admins.next.is_some() {
+                return Ok(of_admins);
+            }
+            data = of_admins.data;
+        }
+        let room = page.rows_max() - data.len();
+        let mut of_limits = self.read(&tenant, place, room + 1).await?;
+        let has_more = of_limits.len() > room;
+        of_limits.truncate(room);
+        if room > 0 {
+            place = following(&of_limits, place);
+        }
+        data.extend(of_limits.into_iter().map(|placed| ListedBan::OfLimit(tenant.clone(), placed)));
+        Ok(Rows { data, next: has_more.then(|| written(place)), as_of_ms: None })
     }
 
     /// The ban of this name; an error where there is none, or it has ended.
@@ -161,9 +162,9 @@ fn following(read: &[PlacedBan], before: Place) -> Place {
     (last_ms, if goes_on { before.1 + then } else { then })
 }
 
-fn next(read: &[PlacedBan], before: Place) -> Option<String> {
-    let (last_ms, then) = following(read, before);
-    Some(format!("{} {then}", last_ms?))
+/// A place among the bans of limits as text; at their beginning, only that they come next.
+fn written((last_ms, then): Place) -> String {
+    last_ms.map_or_else(|| OF_LIMITS.to_owned(), |last_ms| format!("{OF_LIMITS}{last_ms} {then}"))
 }
 
 fn place(text: &str) -> Answer<Place> {
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(following(&bans(&[30, 20, 20]), (None, 0)), (Some(20), 2));
         assert_eq!(following(&bans(&[20, 20]), (Some(20), 2)), (Some(20), 4));
         assert_eq!(following(&bans(&[20, 10]), (Some(20), 4)), (Some(10), 1));
-        assert_eq!(place(&next(&bans(&[20, 20]), (None, 0)).unwrap()).unwrap(), (Some(20), 2));
+        assert_eq!(place(written((Some(20), 2)).strip_prefix(OF_LIMITS).unwrap()).unwrap(), (Some(20), 2));
         assert!(place("20").is_err() && place("x 2").is_err());
     }
 }

@@ -7,8 +7,10 @@ use crate::clock::Clock;
 use crate::domain::ids::LoadName;
 use crate::domain::load::{LoadFactor, LoadSeconds, LoadSteps, MeasuredLoad};
 use crate::ledger::{LOADS_MAX, PushedLoad};
+use crate::operations::answers::Rows;
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::requests::Page;
 
 /// The load of this installation as this instance knows it.
 pub struct Load {
@@ -56,9 +58,10 @@ impl Load {
         Ok(pushed)
     }
 
-    /// The pushed loads that hold now, by name.
-    pub async fn list(&self) -> Answer<Vec<PushedLoad>> {
-        Ok(self.core.ledger.pushed_loads().await?)
+    /// A page of the pushed loads that hold now, by name.
+    pub async fn page(&self, page: Page) -> Answer<Rows<PushedLoad>> {
+        let loads = self.core.ledger.pushed_loads().await?;
+        Ok(Rows::part(loads, &page, |load| load.name.to_string()))
     }
 
     /// Reads what is pushed. Where the ledger does not answer, what is known holds until its end.

@@ -68,6 +68,30 @@ async fn above_the_bounds_of_the_backlog_only_calls_that_free_units_go_on_until_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_from_before_an_outage_does_not_refuse_what_the_limits_allow_in_it() {
+    let app = super::gate_away::impatient()
+        .with("gate.backlog_events_max", "6")
+        .with("gate.backlog_events_hard_max", "30")
+        .without_writer()
+        .start()
+        .await;
+    super::gate_away::limited(&app, "allow", json!([])).await;
+    until_overloaded(async |number| app.use_pages(&format!("u{number}"), "1").await).await;
+    let frozen = app.redis.freeze();
+    let through = wait_for("the outage is known", super::gate_away::PATIENCE, async || {
+        let answer = app.use_pages("through", "1").await;
+        (answer.status == 201).then_some(answer)
+    })
+    .await;
+    assert_eq!(through.body["degraded"], true);
+    drop(frozen);
+    let writer = app.another_with(&[Role::Writer], &[]).await;
+    app.drained().await;
+    writer.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_few_large_events_meet_the_bound_of_bytes_long_before_that_of_events() {
     let app = an_app()
         .with("gate.backlog_bytes_max", "100000")

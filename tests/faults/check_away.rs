@@ -96,6 +96,27 @@ async fn while_the_gate_is_away_checks_together_are_all_allowed_or_none() {
 }
 
 #[tokio::test]
+async fn where_lost_memory_cannot_be_checked_each_limits_policy_answers_too() {
+    let app = impatient().start().await;
+    with_minutes(&app).await;
+    app.post(CHECK, of("open")).await.expect(200);
+    app.database.close().await;
+    app.redis.flush().await;
+    app.post(CHECK, of("call")).await.is_problem(503, "gate_unavailable");
+    let allowed = app.post(CHECK, of("open")).await.expect(200);
+    assert_eq!((&allowed.body["allowed"], &allowed.body["degraded"]), (&json!(true), &json!(true)));
+    let held = app.post(RESERVATIONS, of("open").lasting(60)).await.expect(201);
+    assert_eq!(held.body["degraded"], true);
+    app.database.open().await;
+    wait_for("the memory is checked", super::gate_away::PATIENCE, async || {
+        let answer = app.post(CHECK, of("call")).await;
+        (answer.status == 200 && answer.body["allowed"] == true).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn after_a_loss_of_memory_light_counters_begin_anew() {
     let app = impatient().start().await;
     with_minutes(&app).await;

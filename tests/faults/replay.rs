@@ -103,6 +103,35 @@ async fn a_final_total_reaches_a_gate_that_has_no_memory_left_for_the_partial_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn by_a_gate_that_takes_no_writes_every_call_is_answered_as_its_limits_say() {
+    let app = impatient().start().await;
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000", "on_gate_failure": "allow" }]),
+        json!([]),
+    )
+    .await;
+    let mut redis = app.redis.connection().await;
+    let mut memory = async |bytes: &str| {
+        redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
+    };
+    memory("1").await;
+    wait_for("it is known to take no writes", PATIENCE, async || {
+        (!app.app().gate.takes_writes()).then_some(())
+    })
+    .await;
+    app.use_pages("first", 1).await.expect(201);
+    let keys: Vec<_> = (0..150).map(|number| format!("one of many {number}")).collect();
+    let answers = futures::future::join_all(keys.iter().map(|key| app.use_pages(key, 1))).await;
+    for answer in answers {
+        assert_eq!((answer.status, &answer.body["degraded"]), (201, &json!(true)), "{answer:?}");
+    }
+    memory("0").await;
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("151", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_books_have_is_settled_although_the_gate_lost_its_memory_since_and_nothing_happened_in_the_new()
  {
     let mut app = impatient().start().await;

@@ -88,7 +88,7 @@ async fn a_cursor_is_bound_to_its_list() {
 
 #[rstest]
 #[case("quota?colour=red")]
-#[case("quota?subject=user-42")]
+#[case("quota?kind=user")]
 #[case("usage?granularity=week")]
 #[case("usage?group_by=tenant")]
 #[case("usage?zone=UTC")]

@@ -70,7 +70,7 @@ async fn an_epoch_issued_during_a_restore_makes_another_one_due_at_the_same_inst
     let (_database, ledger) = planned("restore").await;
     let claim = || ledger.claim_job(&["restore"], "one", LEASE, NOON_MS);
     let run = claim().await.unwrap().unwrap();
-    ledger.raise_epochs(&[(Partition::new(0).unwrap(), Epoch(1))], "node-2").await.unwrap();
+    ledger.raise_epochs(&[(Partition::new(0).unwrap(), Epoch(1), Epoch(1))], "node-2").await.unwrap();
     assert_eq!(claim().await.unwrap(), None, "one run at a time");
     assert!(ledger.finish_job(&run, true, "done", NOON_MS + DAY_MS).await.unwrap());
     let again = claim().await.unwrap().unwrap();

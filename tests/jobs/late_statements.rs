@@ -50,6 +50,42 @@ async fn what_a_plan_included_pays_for_late_use_of_a_period_whose_quota_was_neve
     app.finish().await;
 }
 
+#[rstest]
+#[case::late_use(false)]
+#[case::an_adjustment(true)]
+#[tokio::test(flavor = "multi_thread")]
+async fn late_use_of_the_month_before_takes_no_quota_from_late_use_of_the_month_that_it_is_booked_in(
+    #[case] is_adjusted: bool,
+) {
+    let app = with_overage_in_march().await;
+    app.use_pages("march", 45).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    send(&app, &event("late", 20, Some("2026-03-20T10:00:00Z"))).await;
+    app.use_pages("april", 30).await.expect(201);
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    let so_far = ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 15"];
+    assert_eq!(rows(&app.database, ISSUED).await, so_far);
+    // Thirty-five of April's fifty are used by now.
+    if is_adjusted {
+        let more = json!({
+            "tenant": "acme", "meter": "page", "effect": "usage", "amount": "5", "reason": "lost",
+            "happened_at": "2026-04-20T10:00:00Z"
+        });
+        app.post_keyed("/v1/adjustments", "more", more).await.expect(201);
+    } else {
+        send(&app, &event("later", 5, Some("2026-04-20T10:00:00Z"))).await;
+    }
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    let issued = rows(&app.database, ISSUED).await;
+    let of_april = issued.iter().filter(|row| row.contains("2026-04"));
+    assert!(of_april.clone().all(|row| row.ends_with(" 0")), "{issued:?}");
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_returned_of_a_carried_hold_was_unused_and_pays_for_late_use() {
     let app = with_overage_in_march().await;

@@ -176,6 +176,30 @@ async fn a_grant_that_begins_later_is_billed_when_it_is_sold_and_given_back_whol
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_paid_for_one_that_never_begins_is_earned_when_that_is_certain_and_not_in_the_billed_month_of_the_sale()
+ {
+    let app = unpriced().await;
+    let later = paid("3", "40")
+        .with("effective_at", "2026-05-10T00:00:00Z")
+        .with("expires_at", "2026-06-01T00:00:00Z");
+    sold(&app, "a", later).await;
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    let billed = "2026-03-01 EUR 40.00 0.00 0.00 40.00 0.00";
+    assert_eq!(revenue(&app, "?group_by=period").await, [billed]);
+    app.define("plans/plan", json!({ "quotas": [] })).await;
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(
+        revenue(&app, "?group_by=period").await,
+        ["2026-06-01 EUR 0.00 0.00 0.00 -40.00 40.00", billed]
+    );
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_expires_inside_its_period_is_earned_as_of_its_end() {
     let app = unpriced().await;
     sold(&app, "a", paid("3", "10").with("expires_at", "2026-03-20T00:00:00Z")).await;

@@ -5,6 +5,7 @@ pub mod events;
 mod kept_plans;
 mod key_filters;
 mod large_tables;
+mod leases;
 mod migrations;
 mod parking;
 mod policy;
@@ -31,7 +32,7 @@ pub async fn ledger() -> (TestDatabase, Ledger) {
     let ledger = Ledger::connect(options(&database)).await.unwrap();
     ledger.install(events::PARTITIONS, [7; 32]).await.unwrap();
     for row in ledger.epochs().await.unwrap() {
-        ledger.raise_epochs(&[(row.partition, row.epoch)], "node-1").await.unwrap();
+        ledger.raise_epochs(&[(row.partition, row.epoch, row.epoch)], "node-1").await.unwrap();
     }
     (database, ledger)
 }

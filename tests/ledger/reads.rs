@@ -1,7 +1,9 @@
-use tollgate::domain::ids::{Epoch, ReservationId, TenantId};
+use tollgate::domain::ids::{Epoch, Partition, ReservationId, TenantId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Granularity, GroupBy};
-use tollgate::ledger::{EntryFilter, EntryPlace, Ledger, LedgerError, ReservationFilter, UsageQuery};
+use tollgate::ledger::{
+    EntryFilter, EntryPlace, Ledger, LedgerError, PartitionRow, ReservationFilter, UsageQuery,
+};
 
 use super::events::{HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, meter, partition, tenant, user};
 use super::ledger;
@@ -274,8 +276,8 @@ async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_o
 async fn an_epoch_is_issued_once_however_many_ask() {
     let (_database, ledger) = ledger().await;
     let known = ledger.epochs().await.unwrap();
-    let from: Vec<_> = known.iter().map(|row| (row.partition, row.epoch)).collect();
-    let next: Vec<_> = from.iter().map(|(partition, epoch)| (*partition, Epoch(epoch.0 + 1))).collect();
+    let from: Vec<_> = known.iter().map(|row| (row.partition, row.epoch, row.epoch)).collect();
+    let next: Vec<_> = from.iter().map(|(partition, epoch, _)| (*partition, Epoch(epoch.0 + 1))).collect();
     let raise = |node| ledger.raise_epochs(&from, node);
     let (one, other) = tokio::join!(raise("node-2"), raise("node-3"));
     assert_eq!((one.unwrap(), other.unwrap()), (next.clone(), next.clone()));
@@ -283,7 +285,11 @@ async fn an_epoch_is_issued_once_however_many_ask() {
     assert!(["node-2", "node-3"].contains(&issued[0].run_id.as_str()));
     assert!(issued.iter().all(|row| row.run_id == issued[0].run_id), "all by one transaction: {issued:?}");
     assert_eq!(raise("node-5").await.unwrap(), next, "who comes late is told what is issued");
-    let (row, now) = (&known[2], &issued[2]);
+    let lost: Vec<_> = issued.iter().map(|row| (row.partition, row.epoch, Epoch(row.epoch.0 + 2))).collect();
+    let behind = ledger.raise_epochs(&lost, "node-6").await.unwrap();
+    let above = |(issued, now): (&PartitionRow, &(Partition, Epoch))| now.1.0 == issued.epoch.0 + 3;
+    assert!(issued.iter().zip(&behind).all(above), "above those that the memory has: {behind:?}");
+    let (row, now) = (&known[2], &ledger.epochs().await.unwrap()[2]);
     ledger.verified_on(row.partition, now.epoch, "node-4").await.unwrap();
     assert_eq!(ledger.epochs().await.unwrap().remove(2).run_id, "node-4");
 }

@@ -155,7 +155,7 @@ async fn lost_memory_is_reported_once_and_nothing_is_booked_before_a_new_epoch()
     }
     assert_eq!(alarms.all(), [Alarm::Amnesia { partition: place, cursor: at("1-0") }]);
     hand.append(place, 2, Work::new(&acme, "job-3", &[("ocr.page", 100)]).in_epoch(2).reserve());
-    ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, Epoch(1), Epoch(1))], "node-1").await.unwrap();
     drain(&mut writer).await;
     assert_eq!(ledger.cursor(place).await.unwrap(), at("2-0"));
     assert_eq!(
@@ -228,7 +228,7 @@ async fn a_tail_that_is_never_booked_is_abandoned_and_nobody_waits_for_it() {
     assert!(!ledger.cursor_row(place).await.unwrap().settles(at("1-1")), "it is still being booked");
     // The ledger went back beyond what the outbox keeps, and a new epoch without any event yet was issued.
     hand.lose_at(place, 0);
-    ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, Epoch(1), Epoch(1))], "node-1").await.unwrap();
     let mut late = Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"));
     late.pass().await.unwrap();
     let cursor = ledger.cursor_row(place).await.unwrap();
@@ -254,7 +254,7 @@ async fn with_a_rest() -> (TestDatabase, Ledger, Hand, Partition) {
     hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
     drain(&mut writer(&hand, &ledger, &Alarms::default())).await;
     hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
-    ledger.raise_epochs(&[(place, Epoch(1))], "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, Epoch(1), Epoch(1))], "node-1").await.unwrap();
     (database, ledger, hand, place)
 }
 
@@ -262,7 +262,7 @@ async fn with_a_rest() -> (TestDatabase, Ledger, Hand, Partition) {
 async fn the_lost_tail_of_an_old_epoch_is_abandoned_even_without_events_in_the_new_one() {
     let (_database, ledger, hand, place) = with_a_rest().await;
     hand.lose_last(place);
-    ledger.raise_epochs(&[(place, Epoch(2))], "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, Epoch(2), Epoch(2))], "node-1").await.unwrap();
     let alarms = Alarms::default();
     let mut writer = writer(&hand, &ledger, &alarms);
     for adopted in [1, 2] {
@@ -329,7 +329,7 @@ async fn the_tail_of_an_old_epoch_is_booked_before_the_new_one() {
     let mut writer = writer(&hand, &ledger, &alarms);
     drain(&mut writer).await;
     hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
-    ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, Epoch(1), Epoch(1))], "node-1").await.unwrap();
     hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
     for _ in 0..3 {
         drain(&mut writer).await;

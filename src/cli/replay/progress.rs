@@ -51,12 +51,11 @@ impl Progress {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Shows it until dropped.
+    /// Shows it on a terminal until dropped.
     pub(super) async fn show(&self) {
-        if std::io::stderr().is_terminal() { self.show_bar().await } else { self.show_lines().await }
-    }
-
-    async fn show_bar(&self) {
+        if !std::io::stderr().is_terminal() {
+            return std::future::pending().await;
+        }
         let bar = ProgressBar::new(self.total).with_finish(ProgressFinish::AndClear);
         if let Ok(style) =
             ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} jobs, {per_sec}, {eta} left")
@@ -67,15 +66,6 @@ impl Progress {
         loop {
             tick.tick().await;
             bar.set_position(self.done());
-        }
-    }
-
-    async fn show_lines(&self) {
-        let mut tick = tokio::time::interval(Duration::from_secs(10));
-        tick.tick().await;
-        loop {
-            tick.tick().await;
-            eprintln!("{} of {} jobs done", self.done(), self.total);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::domain::limited::Limited;
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
 use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode, ROLLOVER_PERIODS_MAX};
-use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
+use crate::domain::tenant::{OVERRIDES_MAX, Override, OverrideLevel, TenantDefinition};
 use billing::terms;
 use unfit::{unfit_for_all_tenants, unfit_for_anomaly, unfit_for_quota, unfit_for_slots};
 use without_gate::unfit_without_gate;
@@ -215,6 +215,9 @@ impl<'a> Validator<'a> {
             errors.extend(sharing("a plan of its own", &format!("/subjects/{index}/kind"), &named.kind));
         }
         errors.extend(repeated("/overrides", "/id", tenant.overrides.iter().map(|each| &each.id)));
+        if tenant.overrides.len() > OVERRIDES_MAX {
+            errors.push(FieldError::new("/overrides", format!("must be at most {OVERRIDES_MAX}")));
+        }
         for (index, each) in tenant.overrides.iter().enumerate() {
             let at = format!("/overrides/{index}");
             errors.extend(self.one_override(tenant, index, each).into_iter().map(|error| error.under(&at)));

@@ -110,9 +110,7 @@ pub(super) fn checked_subjects(
             faults.push(FieldError::new("/subject", "name the subjects once: `subject` or `subjects`"));
             Vec::new()
         }
-        (Some(id), None) => {
-            SubjectKind::parse("user").map(|kind| vec![Subject { kind, id }]).unwrap_or_default()
-        }
+        (Some(id), None) => vec![Subject { kind: SubjectKind::user(), id }],
         (None, Some(subjects)) if subjects.len() > SUBJECTS_MAX => {
             faults.push(FieldError::new("/subjects", format!("must be at most {SUBJECTS_MAX} subjects")));
             Vec::new()

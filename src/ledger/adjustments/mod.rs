@@ -17,7 +17,8 @@ use serde_json::json;
 
 use super::schema::adjustments;
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, corrections, cursors, instant, journal, notices, number,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, corrections, cursors, instant, journal, notices,
+    number,
 };
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::entry::Posting;
@@ -100,9 +101,11 @@ pub struct NewAdjustment {
     pub now_ms: i64,
 }
 
-/// Why an adjustment of usage cannot be booked.
+/// Why an adjustment cannot be booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unbookable {
+    /// Its tenant was deleted meanwhile.
+    NoTenant,
     /// No more than this was used in that hour of an open period.
     NotUsedThen(Decimal),
     /// No more than this was used there.
@@ -288,6 +291,10 @@ async fn post(
     cursors::lock(connection, &[partition]).await?;
     if let Some(stored) = find(connection, new.id).await? {
         return Ok(Posted::Before(stored));
+    }
+    // A tenant is deleted before it, or not any more.
+    if !capacities::lock_known_tenant(connection, &new.terms.tenant).await? {
+        return Ok(Posted::Refused(Unbookable::NoTenant));
     }
     let way = match prepare(connection, new.id, &new.terms, new.booked_as, grace_ms).await? {
         Ok(way) => way,

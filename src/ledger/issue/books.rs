@@ -124,7 +124,7 @@ impl Books {
         let late = self.booked_in.get(&key).map(Vec::as_slice).unwrap_or_default();
         let mut booked = self.used.get(&key).cloned().unwrap_or_default();
         leave_out(&mut booked.used, late, due.begun_at_ms);
-        booked.add_own(late);
+        booked.add_own(late, due.begun_at_ms);
         let issued_at_ms = due.period.end_ms.saturating_add(grace_ms);
         let nothing = ChargesByCurrency::new();
         let charges = self.charges.get(&due.tenant).unwrap_or(&nothing);

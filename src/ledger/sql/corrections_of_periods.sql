@@ -1,7 +1,9 @@
 -- Nobody before the period had paid for `charged` of the holds that were consumed in it. `overage` is the period's own,
--- as its statement has it but for corrections.
+-- as its statement has it but for corrections. What came late for earlier periods and did not count beyond the quota
+-- took of it: without that, which a note bills, it would be unused too.
 SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.of_held, k.tenant IS NOT NULL AS is_closed,
-    coalesce(k.lapsed + k.rolled, 0) + coalesce(greatest(h.returned - h.charged, 0), 0) AS unused,
+    coalesce(k.lapsed + k.rolled + greatest(e.consumed - greatest(b.overage - k.paid_by_next, 0) - coalesce(h.charged, 0), 0), 0)
+        + coalesce(greatest(h.returned - h.charged, 0), 0) AS unused,
     coalesce(b.consumed_of_carried - b.carried_in, 0) AS charged,
     greatest(coalesce(b.overage - coalesce(k.paid_by_next, 0) - e.consumed, 0), 0) AS overage
 FROM unnest($1::text[], $2::timestamptz[]) AS w(tenant, period_start)

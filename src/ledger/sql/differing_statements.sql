@@ -12,12 +12,16 @@ WITH said AS (
     SELECT b.tenant, b.meter, b.period_start, b.consumed - b.adjusted - c.consumed + w.adjusted AS consumed,
         greatest(
             greatest(b.overage - coalesce(k.paid_by_next, 0) - c.consumed, 0)
-                + w.burnt - least(coalesce(k.lapsed + k.rolled, 0), greatest(w.burnt, 0)), 0
+                + w.burnt - least(
+                    coalesce(k.lapsed + k.rolled + greatest(c.consumed - greatest(b.overage - k.paid_by_next, 0) - coalesce(h.charged, 0), 0), 0),
+                    greatest(w.burnt, 0)
+                ), 0
         ) AS overage
     FROM statements s
     JOIN billing g USING (tenant)
     JOIN balances b USING (tenant, period_start)
     LEFT JOIN period_closures k USING (tenant, meter, period_start)
+    LEFT JOIN carried_holds h USING (tenant, meter, period_start)
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(l.consumed), 0) AS consumed
         FROM corrections l
@@ -49,7 +53,10 @@ WITH said AS (
         CASE WHEN h.tenant IS NULL AND k.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
             coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + f.burnt
                 - least(
-                    greatest(coalesce(k.lapsed + k.rolled, 0) - greatest(f.own, 0), 0) + greatest(-f.own - w.overage, 0),
+                    greatest(
+                        coalesce(k.lapsed + k.rolled + greatest(w.late - greatest(b.overage - k.paid_by_next, 0), 0), 0)
+                            - greatest(f.own, 0), 0
+                    ) + greatest(-f.own - w.overage, 0),
                     greatest(f.burnt, 0)
                 ), 0
         ) END AS overage_in_all
@@ -70,6 +77,7 @@ WITH said AS (
         SELECT coalesce(sum(o.adjusted) FILTER (WHERE o.period_start = o.booked_in), 0) AS adjusted,
             coalesce(sum(o.of_held) FILTER (WHERE o.period_start = o.booked_in), 0) AS of_held,
             greatest(coalesce(b.consumed_of_carried - b.carried_in, 0), 0) AS charged,
+            coalesce(sum(o.consumed) FILTER (WHERE o.period_start >= g.begun_at), 0) AS late,
             greatest(
                 coalesce(b.overage - coalesce(k.paid_by_next, 0), 0)
                     - coalesce(sum(o.consumed) FILTER (WHERE o.period_start >= g.begun_at), 0), 0

@@ -94,6 +94,7 @@ impl Adjustments {
 /// Why an adjustment cannot be booked, for who posted it.
 pub(super) fn unbookable(why: &Unbookable) -> OperationError {
     match why {
+        Unbookable::NoTenant => OperationError::field("/tenant", "there is no such tenant any more"),
         Unbookable::NotUsedThen(used) => OperationError::field(
             "/amount",
             format!(

@@ -195,11 +195,13 @@ impl Memory {
                 Some((entry.partition, period))
             });
             let Some((partition, period)) = begins else {
-                let windows = entry.map(|entry| entry.calendars.windows(stored.effective_at_ms));
-                let period_end_ms = windows.map_or(i64::MAX, |windows| windows.period.end_ms);
+                let period_of = |at_ms| entry.as_ref().map(|entry| entry.calendars.windows(at_ms).period);
+                let period_end_ms =
+                    period_of(stored.effective_at_ms).map_or(i64::MAX, |period| period.end_ms);
                 let ended_at_ms = stored.expires_at_ms.min(period_end_ms);
                 if ended_at_ms <= now_ms {
-                    self.core.ledger.forgo_grant(stored, ended_at_ms, now_ms).await?;
+                    let ended_in = period_of(ended_at_ms);
+                    self.core.ledger.forgo_grant(stored, ended_in, ended_at_ms, now_ms).await?;
                 }
                 return Ok(false);
             };

@@ -2,7 +2,7 @@
 //! scripts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -29,12 +29,25 @@ pub struct MemoryCheck {
     checks: AtomicU64,
     /// How many checks have ended, with or without success.
     ended: AtomicU64,
+    /// Whether memory may be lost: an alarm was met, and no check has succeeded since.
+    in_doubt: AtomicBool,
 }
 
 impl MemoryCheck {
     /// No check yet.
     pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core, checking: Mutex::default(), checks: AtomicU64::new(0), ended: AtomicU64::new(0) }
+        Self {
+            core,
+            checking: Mutex::default(),
+            checks: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            in_doubt: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the gate's memory may be lost, as far as this instance knows.
+    pub(in crate::operations) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Acquire)
     }
 
     /// Checks every partition of the node and makes the node usable. When its memory is proven intact, only the scripts
@@ -61,6 +74,7 @@ impl MemoryCheck {
     async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let checked = self.under_lease(check).await;
         if checked.is_ok() {
+            self.in_doubt.store(false, Ordering::Release);
             self.checks.fetch_add(1, Ordering::AcqRel);
         }
         self.ended.fetch_add(1, Ordering::AcqRel);
@@ -107,7 +121,12 @@ impl MemoryCheck {
     }
 
     async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
-        let from: Vec<_> = rows.iter().map(|row| (row.partition, row.epoch)).collect();
+        let mut from = Vec::with_capacity(rows.len());
+        for row in rows {
+            let found = self.core.gate.partition_facts(row.partition).await?.epoch;
+            let found = found.max(self.core.gate.epoch(row.partition));
+            from.push((row.partition, row.epoch, found.unwrap_or(row.epoch)));
+        }
         for (partition, issued) in self.core.ledger.raise_epochs(&from, run_id).await? {
             let adopted = self.core.gate.adopt(partition, issued, NO_FLOOR_MS, self.sweep_start()).await?;
             self.core.gate.set_epoch(partition, adopted);
@@ -156,8 +175,13 @@ impl MemoryCheck {
     /// reveals that, so a new epoch is issued whatever the node says, unless one has been issued since.
     pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
         let _one_at_a_time = self.checking.lock().await;
-        if self.core.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
-            return Ok(());
+        if let Some(epoch) = self.core.gate.epoch(partition).filter(|epoch| *epoch > cursor.epoch) {
+            let rows = self.core.ledger.epochs().await?;
+            if rows.iter().any(|row| row.partition == partition && row.epoch >= epoch) {
+                return Ok(());
+            }
+            tracing::error!(%partition, epoch = epoch.0, "the ledger has lost this epoch: it is issued again");
+            return self.alone_among_instances(self.check_node()).await;
         }
         self.alone_among_instances(self.renew_node(partition, cursor)).await
     }
@@ -178,21 +202,27 @@ impl MemoryCheck {
         Ok(())
     }
 
-    /// Checks the node where a call met an alarm, so that the call can be retried; says why where the gate is away.
+    /// Checks the node where a call met an alarm, so that the call can be retried; says why where the gate is away, or
+    /// cannot be used because its memory could not be checked: then only the call knows what to do.
     ///
-    /// Errors: the check failed, or the call failed for another reason.
+    /// Errors: the call failed for another reason.
     pub(in crate::operations) async fn after_failure(&self, error: GateError) -> Answer<Option<GateError>> {
         match error {
             GateError::Alarm { partition, reason } => {
-                Box::pin(self.after_alarm(partition, &reason)).await.map(|()| None)
+                match Box::pin(self.after_alarm(partition, &reason)).await {
+                    Ok(()) => Ok(None),
+                    Err(OperationError::GateUnavailable(why)) => Ok(Some(GateError::Unavailable(why))),
+                    Err(error) => Err(error),
+                }
             }
-            error if error.is_away() => Ok(Some(error)),
+            error if error.is_away() || matches!(error, GateError::NoEpoch(_)) => Ok(Some(error)),
             error => Err(error.into()),
         }
     }
 
     /// Handles an alarm that a call met: checks the node, or says that the gate cannot decide.
     pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
+        self.in_doubt.store(true, Ordering::Release);
         self.core.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
         self.verify_node().await.map_err(|error| match error {

@@ -118,7 +118,7 @@ impl Recovery<'_> {
 
     /// Checks the node after an alarm. Returns why the gate is away, if it is: then only the call knows what to do.
     ///
-    /// Errors: the memory cannot be checked, this was the last try, or a retry cannot help.
+    /// Errors: this was the last try, or a retry cannot help.
     pub(in crate::operations) async fn after_failure(
         &mut self,
         error: GateError,

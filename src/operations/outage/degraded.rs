@@ -1,7 +1,7 @@
 //! While the gate is away: where limits allow it, calls are admitted without being counted; known reservations are
 //! consumed and released. Every such call is parked in the ledger until the gate has it.
 
-use super::parking::{both_away, is_busy};
+use super::parking::{Parks, both_away, is_busy};
 use super::{Outage, Stranded};
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
@@ -81,7 +81,7 @@ impl Outage {
             Err(_) => return self.admitted_before(prepared, now_ms, away).await,
         };
         let unparked = self.being_parked(&let_through);
-        if let Err(full) = self.room_to_park().await {
+        if let Err(full) = self.room_to_park(Parks::Admission).await {
             self.put_back(let_through);
             return Err(full);
         }
@@ -201,7 +201,7 @@ impl Outage {
         parked: ParkedCall,
         away: GateError,
     ) -> Answer<ResolveOutcome> {
-        self.room_to_park().await?;
+        self.room_to_park(Parks::Resolve).await?;
         let (now_ms, bound) = (self.core.gate_now_ms(), bound.cloned());
         let call = call_of(&parked);
         let decide = move |known: &KnownReservation, not_before_ms| {

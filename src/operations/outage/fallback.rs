@@ -106,6 +106,8 @@ impl Outage {
         let mut let_through = LetThrough { under_caps, of_shares: Vec::new() };
         let tenant = shared.first().and_then(|(place, ..)| place.tenant.as_ref());
         let epoch = tenant.and_then(|tenant| self.core.gate.epoch(self.core.gate.partition_of(tenant)));
+        // Shares are counted at the gate. Where its memory may be lost, others may get the same units again.
+        let epoch = epoch.filter(|_| !self.memory.check.is_in_doubt());
         match self.shares.take(shared, epoch, now_ms) {
             Some(used) => {
                 let_through.of_shares = used;

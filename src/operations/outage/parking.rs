@@ -16,7 +16,9 @@ use crate::operations::error::{Answer, OperationError};
 /// How long the ledger's count of waiting calls is used before it is read again; calls parked here meanwhile are added.
 const COUNT_FOR: Duration = Duration::from_secs(1);
 /// How many calls are being parked at once: more than are parked while a caller waits for its answer.
-const BEING_PARKED_MAX: usize = 1_000;
+const BEING_PARKED_MAX: u64 = 1_000;
+/// Of the places for parked calls, those that admissions leave to what ends work that is done: one of so many.
+const LEFT_TO_RESOLVES: u64 = 4;
 /// With so many being parked, the ledger is not asked about calls that are refused anyway.
 const BUSY: usize = 250;
 /// How long the ledger counts as caught up: the gate forgets nothing so soon that it knew then.
@@ -220,13 +222,28 @@ impl Parking {
     }
 }
 
+/// What a parked call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parks {
+    /// It admits work. That leaves some places free, so that what is done already can still be consumed.
+    Admission,
+    /// It consumes or releases.
+    Resolve,
+}
+
+impl Parks {
+    fn places_of(self, most: u64) -> u64 {
+        if self == Self::Admission { most - most / LEFT_TO_RESOLVES } else { most }
+    }
+}
+
 impl Outage {
     /// Takes a place for one more parked call.
     ///
     /// Errors: `Overloaded` when the most that may wait do so, or so many are being parked that another would not be
     /// answered in time.
-    pub(super) async fn room_to_park(&self) -> Answer<()> {
-        if self.core.ledger.calls_to_park() >= BEING_PARKED_MAX {
+    pub(super) async fn room_to_park(&self, parks: Parks) -> Answer<()> {
+        if as_count(self.core.ledger.calls_to_park()) >= parks.places_of(BEING_PARKED_MAX) {
             return Err(OperationError::Overloaded);
         }
         // One caller reads the count; the others go by the last one meanwhile.
@@ -236,8 +253,12 @@ impl Outage {
             let counts = self.core.ledger.count_parked().await.map_err(both_away)?;
             self.parking.counted(counts.waiting);
         }
-        self.parking.take_place(self.parked_calls_max)
+        self.parking.take_place(parks.places_of(self.parked_calls_max))
     }
+}
+
+fn as_count(calls: usize) -> u64 {
+    u64::try_from(calls).unwrap_or(u64::MAX)
 }
 
 /// Whether so many calls are being parked that those which can be repeated should be.
@@ -265,6 +286,20 @@ mod tests {
         assert!(turn.place().is_none());
         drop(waiting);
         assert!(turn.place().is_some());
+    }
+
+    #[test]
+    fn admissions_leave_a_quarter_of_the_places_to_what_ends_work() {
+        let (parking, admissions) = (Parking::default(), Parks::Admission.places_of(8));
+        for _ in 0..6 {
+            parking.take_place(admissions).unwrap();
+        }
+        assert!(matches!(parking.take_place(admissions), Err(OperationError::Overloaded)));
+        for _ in 0..2 {
+            parking.take_place(Parks::Resolve.places_of(8)).unwrap();
+        }
+        assert!(parking.take_place(Parks::Resolve.places_of(8)).is_err());
+        assert_eq!(Parks::Admission.places_of(1), 1);
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Outage {
     /// redelivery of a partition runs at a time, and each only for a page, so that no caller waits for all of them.
     async fn redeliver_next(&self, tenant: &TenantId, wanted: Wanted, until: Instant) -> Answer<Redelivered> {
         let partition = self.core.gate.partition_of(tenant);
-        if let Some(away) = self.away(partition, tenant).await? {
+        if let Some(away) = self.away(partition, tenant, wanted).await? {
             return Ok(Redelivered::Away(away));
         }
         // Only who has the turn asks the ledger, however many calls wait.
@@ -253,9 +253,18 @@ impl Outage {
     }
 
     /// Why the gate cannot take anything now. By an untrusted clock it would count calls in wrong windows.
-    async fn away(&self, partition: Partition, tenant: &TenantId) -> Answer<Option<GateError>> {
+    async fn away(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        wanted: Wanted,
+    ) -> Answer<Option<GateError>> {
         if !self.core.gate.trusts_time() {
             return Ok(Some(GateError::Unavailable("its clock is not trusted".into())));
+        }
+        // A full memory answers what only reads, and takes what ends a hold.
+        if !matches!(wanted, Wanted::Of(_)) && !self.core.gate.takes_writes() {
+            return Ok(Some(GateError::Unavailable("it takes no writes".into())));
         }
         match self.probe(partition, tenant).await {
             Ok(_) => Ok(None),

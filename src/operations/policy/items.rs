@@ -2,16 +2,17 @@
 
 use serde_json::{Map, Value};
 
-use super::PolicyVerbs;
 use super::bans::BANS;
 use super::overrides::OVERRIDES;
 use super::policy_change::Attempts;
 use super::policy_draft::to_json;
+use super::preconditions::take_version;
+use super::{PolicyVerbs, TENANTS_MAX, fields_of};
 use crate::domain::ids::{Subject, TenantId};
 use crate::domain::policy::counter::Resets;
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::tenant::leave_out_dates;
-use crate::ledger::{Conflict, Expected, LedgerError, PolicyAction, PolicyChange, PolicyWrite};
+use crate::ledger::{Conflict, Expected, LedgerError, OwnList, PolicyAction, PolicyChange, PolicyWrite};
 use crate::operations::answers::{Rows, StoredDefinition};
 use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::policy_store::stored_json;
@@ -36,17 +37,20 @@ impl PolicyVerbs {
         items: Items,
         id: &str,
         body: &[u8],
+        precondition: Precondition,
         actor: &str,
     ) -> Answer<StoredDefinition> {
         let mut fields = fields_of(body)?;
         let tenant = items.take_tenant(&mut fields)?;
+        let precondition = precondition.with_version(take_version(&mut fields)?)?;
         if fields.get("id").is_some_and(|given| given != id) {
             return Err(OperationError::field("/id", format!("must be {id}, as in the path, or left out")));
         }
         fields.insert("id".into(), id.into());
         let (created, version) = self
-            .change_items(items, &tenant, actor, |list| {
+            .change_items(items, &tenant, actor, |list, version| {
                 let place = list.iter().position(|each| each["id"] == id);
+                precondition.check(place.map(|_| version))?;
                 let value = Value::Object(fields.clone());
                 match place {
                     Some(place) => list[place] = value,
@@ -82,35 +86,59 @@ impl PolicyVerbs {
         items: Items,
         tenant: &TenantId,
         id: &str,
+        precondition: Precondition,
         actor: &str,
     ) -> Answer<()> {
-        let deleting = self.change_items(items, tenant, actor, |list| {
+        let deleting = self.change_items(items, tenant, actor, |list, version| {
             let before = list.len();
             list.retain(|each| each["id"] != id);
-            if list.len() == before { Err(items.missing(id)) } else { Ok(false) }
+            if list.len() == before {
+                return Err(items.missing(id));
+            }
+            precondition.check(Some(version)).map(|()| false)
         });
         deleting.await.map(|_| ())
     }
 
-    /// The items of one tenant, or of the tenants of a page, each with its tenant; those that are `wanted`.
+    /// A page of the items of one tenant, or of all, each with its tenant, by tenant and id; those that are `wanted`,
+    /// which `list` has too.
     pub(super) async fn list_items(
         &self,
-        items: Items,
+        (items, list): (Items, OwnList<'_>),
         tenant: Option<&TenantId>,
         page: Page,
         wanted: impl Fn(&Value) -> bool,
     ) -> Answer<Rows<Value>> {
-        let (tenants, next) = match tenant {
-            Some(tenant) => {
-                (vec![self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?.definition], None)
-            }
-            None => {
-                let page = self.list_policy(DefinitionKind::Tenant, page).await?;
-                (page.data, page.next)
-            }
+        let limit = page.rows_max();
+        let after = page.after.as_deref().map(place).transpose()?;
+        let shown = |tenant: &Value| {
+            let mut own = items.of(tenant);
+            own.retain(|item| wanted(item) && after.as_ref().is_none_or(|after| place_of(item) > *after));
+            own.sort_by_key(place_of);
+            own
         };
-        let data = tenants.iter().flat_map(|tenant| items.of(tenant)).filter(wanted).collect();
-        Ok(Rows { data, next, as_of_ms: None })
+        let mut found = match tenant {
+            Some(tenant) => {
+                shown(&self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?.definition)
+            }
+            // The page before may have ended among the items of a tenant.
+            None => match after.as_ref().map(|(tenant, _)| TenantId::parse(tenant)).transpose() {
+                Ok(Some(tenant)) => {
+                    let stored = self.core.ledger.read_tenant_definition(&tenant).await?;
+                    stored.map_or_else(Vec::new, |stored| shown(&stored.definition))
+                }
+                Ok(None) => Vec::new(),
+                Err(_) => return Err(OperationError::bad_cursor()),
+            },
+        };
+        let mut last = after.as_ref().map(|(tenant, _)| tenant.clone());
+        while tenant.is_none() && found.len() <= limit {
+            let read = self.core.ledger.tenants_with_own(list, last.as_deref(), TENANTS_MAX).await?;
+            let Some(tenant) = read.last() else { break };
+            last = tenant["id"].as_str().map(str::to_owned);
+            found.extend(read.iter().flat_map(shown));
+        }
+        Ok(Rows::page(found, limit, |item| serde_json::to_string(&place_of(item)).unwrap_or_default()))
     }
 
     /// Deletes what a tenant has about this subject: its bans, overrides and plan, and when its own counters began.
@@ -127,7 +155,7 @@ impl PolicyVerbs {
             };
             let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
             if items.of(&stored.definition).iter().any(names) {
-                let without = |list: &mut Vec<Value>| {
+                let without = |list: &mut Vec<Value>, _| {
                     list.retain(|item| !names(item));
                     Ok(false)
                 };
@@ -181,13 +209,13 @@ impl PolicyVerbs {
     }
 
     /// Changes a list of a tenant against the version at which it was read, with retries when that has changed
-    /// meanwhile.
+    /// meanwhile. `change` is given the list and that version.
     async fn change_items(
         &self,
         items: Items,
         tenant: &TenantId,
         actor: &str,
-        change: impl Fn(&mut Vec<Value>) -> Answer<bool>,
+        change: impl Fn(&mut Vec<Value>, u64) -> Answer<bool>,
     ) -> Answer<(bool, u64)> {
         let mut attempts = Attempts::new();
         loop {
@@ -197,7 +225,7 @@ impl PolicyVerbs {
                 leave_out_dates(fields);
             }
             let mut list = definition[items.field].as_array().cloned().unwrap_or_default();
-            let created = change(&mut list)?;
+            let created = change(&mut list, stored.version)?;
             definition[items.field] = Value::Array(list);
             let body = definition.to_string();
             match self
@@ -259,14 +287,18 @@ impl Items {
     }
 }
 
-fn no_such_tenant(tenant: &TenantId) -> OperationError {
-    OperationError::NotFound(format!("there is no tenant {tenant}"))
+/// A place in a list of items: the tenant and the item.
+type Place = (String, String);
+
+fn place_of(item: &Value) -> Place {
+    let text = |field: &str| item[field].as_str().unwrap_or_default().to_owned();
+    (text("tenant"), text("id"))
 }
 
-fn fields_of(body: &[u8]) -> Answer<Map<String, Value>> {
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(OperationError::field("", "must be a JSON object")),
-        Err(error) => Err(OperationError::Malformed(error.to_string())),
-    }
+fn place(text: &str) -> Answer<Place> {
+    serde_json::from_str(text).map_err(|_| OperationError::bad_cursor())
+}
+
+fn no_such_tenant(tenant: &TenantId) -> OperationError {
+    OperationError::NotFound(format!("there is no tenant {tenant}"))
 }

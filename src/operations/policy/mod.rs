@@ -8,12 +8,14 @@ mod overrides;
 mod plans;
 mod policy_change;
 mod policy_draft;
+mod preconditions;
 mod prices;
 mod trials;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::field_error::read_json;
@@ -22,7 +24,8 @@ use crate::domain::policy::diff::{DefinitionKind, digest};
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Edit;
 use crate::domain::policy::warnings::warnings;
-use crate::ledger::TenantCursor;
+use crate::domain::tenant::{CALENDARS, CURRENCIES};
+use crate::ledger::{StoredObject, TenantCursor};
 use crate::operations::answers::{PolicyChanges, Rows, StoredDefinition};
 use crate::operations::core::Core;
 use crate::operations::decisions::Decisions;
@@ -33,6 +36,10 @@ use crate::operations::requests::INSTALLATION;
 use crate::operations::requests::{ApplyRequest, Page, Precondition};
 use policy_change::{Target, Terms};
 use policy_draft::{Settled, internal};
+use preconditions::take_version;
+
+/// Tenants read at once for a list of what they have.
+const TENANTS_MAX: usize = 100;
 
 /// The verbs of policy: objects and files of them are created, replaced, read and deleted.
 pub struct PolicyVerbs {
@@ -65,7 +72,12 @@ impl PolicyVerbs {
         precondition: Precondition,
         actor: &str,
     ) -> Answer<StoredDefinition> {
-        let edit = Edit::put(document(kind, id, body)?);
+        let mut fields = fields_of(body)?;
+        let precondition = precondition.with_version(take_version(&mut fields)?)?;
+        if kind == DefinitionKind::Tenant {
+            self.take_dates(id, &mut fields).await?;
+        }
+        let edit = Edit::put(document(kind, id, fields)?);
         let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
         let changed = self.change_policy(edit, terms, actor).await?;
         let definition = changed.settled.definitions.json(kind, id).ok_or_else(|| missing(kind, id))?;
@@ -82,6 +94,27 @@ impl PolicyVerbs {
         let version = now.chain(changed.version_before).next().unwrap_or_default();
         let created = changed.version_before.is_none();
         Ok(StoredDefinition { definition, version, created })
+    }
+
+    /// Takes off a tenant's fields those that no definition has and that an answer shows.
+    ///
+    /// Errors: one of them is not as it is shown now, so that it was meant to be changed.
+    async fn take_dates(&self, id: &str, fields: &mut Map<String, Value>) -> Answer<()> {
+        if [CALENDARS, CURRENCIES].iter().all(|field| !fields.contains_key(*field)) {
+            return Ok(());
+        }
+        let shown = match self.get_policy(DefinitionKind::Tenant, id).await {
+            Ok(stored) => stored.definition,
+            Err(OperationError::NotFound(_)) => Value::Null,
+            Err(error) => return Err(error),
+        };
+        for field in [CALENDARS, CURRENCIES] {
+            if fields.remove(field).is_some_and(|given| given != shown[field]) {
+                let message = "is not set: it follows from time_zone, anchor_day and currency; leave it out";
+                return Err(OperationError::field(format!("/{field}"), message));
+            }
+        }
+        Ok(())
     }
 
     /// An object as it is stored.
@@ -135,17 +168,21 @@ impl PolicyVerbs {
         Ok(PolicyChanges { version, digest: digest(&changes), changes, warnings })
     }
 
-    /// A page of objects with their versions: tenants newest first, the other kinds by id.
+    /// A page of objects with their versions, newest first.
     pub async fn list_policy(&self, kind: DefinitionKind, page: Page) -> Answer<Rows<Value>> {
         if kind == DefinitionKind::Tenant {
             return self.list_tenants(page).await;
         }
         let stored = self.core.ledger.read_policy().await?;
         let mut objects: Vec<_> = stored.objects.into_iter().filter(|object| object.kind == kind).collect();
-        objects.sort_by(|a, b| a.id.cmp(&b.id));
-        let after = page.after.as_deref().unwrap_or_default();
-        let rest: Vec<_> = objects.into_iter().filter(|object| object.id.as_str() > after).collect();
-        let shown = Rows::page(rest, page.rows_max(), |object| object.id.clone());
+        let after = page.after.as_deref().map(object_place).transpose()?;
+        let place =
+            |object: &StoredObject| Reverse((object.created_at.timestamp_micros(), object.id.clone()));
+        objects.retain(|object| after.as_ref().is_none_or(|after| place(object) > *after));
+        objects.sort_by_key(place);
+        let written =
+            |object: &StoredObject| format!("{}:{}", object.created_at.timestamp_micros(), object.id);
+        let shown = Rows::page(objects, page.rows_max(), written);
         Ok(shown.map(|object| with_version(object.definition, object.version)))
     }
 
@@ -185,12 +222,15 @@ impl PolicyVerbs {
     }
 }
 
-fn document(kind: DefinitionKind, id: &str, body: &[u8]) -> Answer<PolicyFile> {
-    let mut value: Value =
-        serde_json::from_slice(body).map_err(|error| OperationError::Malformed(error.to_string()))?;
-    let Some(fields) = value.as_object_mut() else {
-        return Err(OperationError::field("", "must be a JSON object"));
-    };
+fn fields_of(body: &[u8]) -> Answer<Map<String, Value>> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(OperationError::field("", "must be a JSON object")),
+        Err(error) => Err(OperationError::Malformed(error.to_string())),
+    }
+}
+
+fn document(kind: DefinitionKind, id: &str, mut fields: Map<String, Value>) -> Answer<PolicyFile> {
     match fields.get("id") {
         None => {
             fields.insert("id".into(), Value::String(id.into()));
@@ -205,9 +245,9 @@ fn document(kind: DefinitionKind, id: &str, body: &[u8]) -> Answer<PolicyFile> {
             return Err(OperationError::field("/id", "must be default: there is only one"));
         }
         fields.remove("id");
-        (value, format!("/{}", kind.list_name()))
+        (Value::Object(fields), format!("/{}", kind.list_name()))
     } else {
-        (Value::Array(vec![value]), format!("/{}/0", kind.list_name()))
+        (Value::Array(vec![Value::Object(fields)]), format!("/{}/0", kind.list_name()))
     };
     let file = serde_json::json!({ kind.list_name(): value });
     read_json(&file).map_err(|error| {
@@ -243,11 +283,16 @@ fn missing(kind: DefinitionKind, id: &str) -> OperationError {
     OperationError::NotFound(format!("there is no {kind} {id}"))
 }
 
+/// A place in a list of objects: when the last one before it was made (unix µs), and its id.
+fn object_place(text: &str) -> Answer<Reverse<(i64, String)>> {
+    let read = || {
+        let (at, id) = text.split_once(':')?;
+        Some(Reverse((at.parse().ok()?, id.to_owned())))
+    };
+    read().ok_or_else(OperationError::bad_cursor)
+}
+
 fn tenant_place(text: &str) -> Answer<TenantCursor> {
-    let bad = || OperationError::Malformed("the cursor cannot be decoded".into());
-    let (at, id) = text.split_once(':').ok_or_else(bad)?;
-    Ok(TenantCursor {
-        created_at_us: at.parse().map_err(|_| bad())?,
-        id: TenantId::parse(id).map_err(|_| bad())?,
-    })
+    let Reverse((created_at_us, id)) = object_place(text)?;
+    Ok(TenantCursor { created_at_us, id: TenantId::parse(&id).map_err(|_| OperationError::bad_cursor())? })
 }

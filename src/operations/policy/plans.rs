@@ -1,5 +1,7 @@
 //! The plan of a tenant, changed by itself.
 
+use serde_json::Value;
+
 use super::policy_change::{Attempts, Target, Terms};
 use super::{PolicyVerbs, document, missing};
 use crate::domain::ids::{PlanId, TenantId};
@@ -24,12 +26,12 @@ impl PolicyVerbs {
         loop {
             let stored = self.core.ledger.read_tenant_definition(tenant).await?;
             let stored = stored.ok_or_else(|| missing(kind, id))?;
-            let mut definition = stored.definition;
-            if definition["plan"] == plan.as_str() {
+            let Value::Object(mut fields) = stored.definition else { return Err(missing(kind, id)) };
+            if fields.get("plan").is_some_and(|before| before == plan.as_str()) {
                 return Ok(());
             }
-            definition["plan"] = plan.as_str().into();
-            let edit = Edit::put(document(kind, id, definition.to_string().as_bytes())?);
+            fields.insert("plan".to_owned(), plan.as_str().into());
+            let edit = Edit::put(document(kind, id, fields)?);
             let precondition = Precondition::Version(stored.version);
             let terms =
                 Terms { target: Some(Target { kind, id, precondition }), dry_run, ..Terms::default() };

@@ -250,15 +250,5 @@ fn check_target(draft: &Draft, edit: &Edit, target: Option<&Target<'_>>) -> Answ
     if version.is_none() && edit.deletes(*kind, id) {
         return Err(OperationError::NotFound(format!("there is no {kind} {id}")));
     }
-    let holds = match precondition {
-        Precondition::Nothing => true,
-        Precondition::Version(expected) => version == Some(*expected),
-        Precondition::Present => version.is_some(),
-        Precondition::Absent => version.is_none(),
-    };
-    if holds {
-        Ok(version)
-    } else {
-        Err(OperationError::PreconditionFailed { current: version.unwrap_or_default() })
-    }
+    precondition.check(version).map(|()| version)
 }

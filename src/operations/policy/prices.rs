@@ -4,15 +4,12 @@ use std::cmp::Reverse;
 
 use serde_json::Value;
 
-use super::PolicyVerbs;
+use super::{PolicyVerbs, TENANTS_MAX};
 use crate::domain::ids::TenantId;
 use crate::domain::policy::diff::DefinitionKind;
 use crate::operations::answers::Rows;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::{PriceOwner, PricesRequest};
-
-/// Tenants read at once.
-const TENANTS_MAX: usize = 100;
 
 /// A place in the list: whether a tenant is the owner, the owner, then meter, id, currency and first day of the price.
 type Place = (bool, String, String, Option<String>, String, Reverse<String>);

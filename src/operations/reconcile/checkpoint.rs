@@ -131,7 +131,11 @@ impl Reconcile {
                     at_ms = now_ms;
                     recovery.again()?;
                 }
-                Err(alarm @ GateError::Alarm { .. }) => drop(recovery.after_failure(alarm).await?),
+                Err(alarm @ GateError::Alarm { .. }) => {
+                    if let Some(away) = recovery.after_failure(alarm).await? {
+                        return Err(away.into());
+                    }
+                }
                 Err(error) => {
                     let damaged = self.find_damaged(&entry, &named.hashes, &named.counters, &error).await;
                     let counters =

@@ -11,7 +11,7 @@ use std::fs;
 use tollgate::domain::adjustment::AdjustmentId;
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
-use tollgate::domain::ids::{Epoch, IdempotencyKey, OutboxId, ReservationId, TenantId};
+use tollgate::domain::ids::{Epoch, IdempotencyKey, LimitId, OutboxId, ReservationId, TenantId};
 use tollgate::domain::money::Currency;
 use tollgate::domain::period::Window;
 use tollgate::domain::period::{Calendar, Calendars};
@@ -23,8 +23,8 @@ use tollgate::domain::webhook::{DeliveryState, WebhookId};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AdjustmentFilter, AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter,
-    EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, QuotaPeriod,
-    ReconciliationFilter, ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery,
+    EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, OwnList,
+    QuotaPeriod, ReconciliationFilter, ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery,
     UpgradeFilter, UsageQuery, ViolationFilter,
 };
 use uuid::Uuid;
@@ -56,7 +56,7 @@ async fn filled() -> (TestDatabase, Ledger, Plans, Work) {
     let ledger = Ledger::connect(options(&database)).await.unwrap();
     ledger.install(super::events::PARTITIONS, [7; 32]).await.unwrap();
     for row in ledger.epochs().await.unwrap() {
-        ledger.raise_epochs(&[(row.partition, row.epoch)], "node-1").await.unwrap();
+        ledger.raise_epochs(&[(row.partition, row.epoch, row.epoch)], "node-1").await.unwrap();
     }
     let found = "SELECT relname AS name FROM pg_class WHERE reltuples >= 10000 AND relkind IN ('r', 'i')";
     let large: BTreeSet<_> = super::rows(&database, found).await.into_iter().collect();
@@ -135,7 +135,7 @@ async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
     assert_eq!(plans.of("archive_reservations", ledger.archive_reservations(HOUR_MS, HOUR_MS, 50)).await, 0);
     let here = partition(&tenant("acme"));
     let epochs: Vec<_> =
-        ledger.epochs().await.unwrap().iter().map(|row| (row.partition, row.epoch)).collect();
+        ledger.epochs().await.unwrap().iter().map(|row| (row.partition, row.epoch, row.epoch)).collect();
     ledger.raise_epochs(&epochs, "node-2").await.unwrap();
     let mut after = None;
     for _ in 0..2 {
@@ -264,6 +264,15 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     }
     for (after, of) in [(None, None), (Some("acme"), Some(meter("ocr.page")))] {
         plans.of("tenants_with_prices", ledger.tenants_with_prices(after, of.as_ref(), 50)).await;
+    }
+    let day = LimitId::parse("day").unwrap();
+    for (after, list) in [
+        (None, OwnList::Overrides(None)),
+        (Some("acme"), OwnList::Overrides(Some(&day))),
+        (None, OwnList::Bans),
+        (Some("acme"), OwnList::Bans),
+    ] {
+        plans.of("tenants_with_own", ledger.tenants_with_own(list, after, 50)).await;
     }
     let filters = [
         ReservationFilter::default(),

@@ -13,9 +13,10 @@ use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters};
 use super::algorithms::{Row, anomaly, checked_rows, interval};
 use crate::gate::server::Server;
 use crate::gate::world::*;
+use crate::properties::sized;
 
 /// How many sequences a run tries for each algorithm.
-const CASES: u32 = 25;
+const CASES: u32 = 50;
 const CAPACITIES: [i64; 3] = [40, 25, 30];
 
 /// Checks that are sent in one call: how much of which counters each asks for, and whether it only looks.
@@ -144,7 +145,7 @@ fn checks_decide_and_count_as_the_pure_transitions_do() {
     let kinds = [[Kind::Hard; 3], [Kind::Hard, Kind::Shadow, Kind::Shadow]];
     let all = checked_rows().chain([interval(), anomaly()]).flat_map(|row| kinds.map(|kinds| (row, kinds)));
     for (Row { name, turning, .. }, kinds) in all {
-        let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+        let config = Config { cases: sized(CASES), failure_persistence: None, ..Config::default() };
         let counter = |at: usize, field: &[u8; 8]| Counter {
             parameters: turning,
             kind: kinds[at],

@@ -23,12 +23,13 @@ use tollgate::gate::{
 use crate::gate::monitor::Monitor;
 use crate::gate::server::Server;
 use crate::gate::world::*;
+use crate::properties::sized;
 use cases::{Case, METERS, SUBJECTS, Step, cases, name_of};
 
 /// How many worlds a run tries.
 const CASES: u32 = 150;
 /// How often so many are tried until every answer was given.
-const RUNS_MAX: usize = 8;
+const RUNS_MAX: usize = 32;
 /// What counts the calls that the plain path decides.
 const DECIDED: &str = "decided";
 /// Tombstones end at times that differ by no more than the servers are asked one after the other.
@@ -414,7 +415,7 @@ fn the_plain_path_decides_nothing_otherwise_than_the_script_below_it() {
     let all = RefCell::new(Answers::new());
     // What is rare may be missing after one run of random cases; after several it is not.
     for _ in 0..RUNS_MAX {
-        let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+        let config = Config { cases: sized(CASES), failure_persistence: None, ..Config::default() };
         let run = TestRunner::new(config).run(&cases(), |case| {
             for (answer, counts) in runtime.block_on(play(&servers, &case)) {
                 let mut all = all.borrow_mut();

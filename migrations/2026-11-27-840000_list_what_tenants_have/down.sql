@@ -1,0 +1,2 @@
+DROP INDEX tenants_with_bans;
+DROP INDEX tenants_with_overrides;
