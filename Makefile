@@ -21,7 +21,7 @@ YEAR ?= 1000000
 BILL ?= 1000000
 # A recorded trace of model calls to bill; without one, the small example.
 TRACE ?=
-# How many anonymous subjects are made up; a fifth as many named ones.
+# How many anonymous subjects are made up; a fifth as many named ones, and a tenth whose use is booked.
 FLOOD ?= 5000000
 
 # rustup puts cargo here, but only new shells know.
@@ -67,7 +67,7 @@ bill: setup ## Compare a supplier's bill of a million rows with the books (BILL=
 trace: setup ## Bill a recorded trace for fifty tenants on graduated prices (TRACE="calls.csv")
 	TOLLGATE_TRACE=$(abspath $(TRACE)) $(CARGO) test --locked --test suite -- --nocapture jobs::billed_trace
 
-flood: setup ## Make up five million anonymous subjects and a million named ones (FLOOD="5000000")
+flood: setup ## Make up five million anonymous subjects, a million named ones, and half a million that are booked (FLOOD="5000000")
 	TOLLGATE_FLOOD_SUBJECTS=$(FLOOD) $(CARGO) test --locked --release --test suite -- --nocapture http::flood
 
 lint: ## Check formatting and lints, and dependencies where cargo-deny is installed

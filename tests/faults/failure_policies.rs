@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
 use tollgate::app::{App, Role};
 use tollgate::gate::BreakerState;
 
@@ -38,6 +38,11 @@ const AT_ONCE: usize = 32;
 struct Size {
     fault: Duration,
     rate: u32,
+    /// How much later than the timeout an answer may be. Other tests keep the machine busy in the suite; there it is a
+    /// call that waits for the end of the fault which is to be found.
+    slack: Duration,
+    /// With more noise it is not measured.
+    noise_max: Duration,
 }
 
 impl Size {
@@ -47,9 +52,13 @@ impl Size {
                 let peak = peak(app, instances).await;
                 let rate = peak / 2;
                 println!("{peak} calls a second at the most, {rate} under the fault of {seconds} s");
-                Self { fault: Duration::from_secs(seconds), rate }
+                let (fault, noise_max) = (Duration::from_secs(seconds), Duration::from_millis(100));
+                Self { fault, rate, slack: SLACK, noise_max }
             }
-            None => Self { fault: Duration::from_secs(3), rate: 80 },
+            None => {
+                let (fault, slack) = (Duration::from_secs(3), 5 * SLACK);
+                Self { fault, rate: 40, slack, noise_max: Duration::MAX }
+            }
         }
     }
 
@@ -126,6 +135,19 @@ struct Seen {
     degraded: bool,
     phases: (u64, u64),
     took: Duration,
+    ended: Instant,
+}
+
+impl Seen {
+    /// Whether it began in the fault, whenever it ended.
+    fn began_within(&self) -> bool {
+        self.phases.0 == 1
+    }
+
+    /// Whether it was in flight when the fault began.
+    fn was_in_flight(&self) -> bool {
+        self.phases.0 == 0 && self.phases.1 > 0
+    }
 }
 
 /// Calls under one policy that begin at their time, whether earlier ones are answered or not. They are timed from when
@@ -146,7 +168,7 @@ async fn load(callers: [Caller; 2], policy: usize, each: Duration, phase: Arc<At
             let answer = caller.post_keyed(USAGE, &key, work(policy)).await;
             let (took, phases) = (at.elapsed(), (began, phase.load(Ordering::SeqCst)));
             let degraded = answer.body["degraded"] == json!(true);
-            Seen { policy, key, status: answer.status, degraded, phases, took }
+            Seen { policy, key, status: answer.status, degraded, phases, took, ended: Instant::now() }
         });
         at += if began == 0 { before } else { each };
         number += 1;
@@ -243,20 +265,21 @@ async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
     let noise = tokio::spawn(noise(app.caller(), phase.clone()));
 
     let frozen = match fault {
-        Fault::Stopped => app.redis.stop().map(|()| None).unwrap(),
+        Fault::Stopped => block_in_place(|| app.redis.stop()).map(|()| None).unwrap(),
         Fault::Frozen => Some(app.redis.freeze()),
         Fault::Slow => {
             delay_ms.store(SLOW_MS, Ordering::SeqCst);
             None
         }
     };
+    let fault_began = Instant::now();
     phase.store(1, Ordering::SeqCst);
     tokio::time::sleep(size.fault).await;
     phase.store(2, Ordering::SeqCst);
     delay_ms.store(0, Ordering::SeqCst);
     drop(frozen);
     if fault == Fault::Stopped {
-        app.redis.restart().unwrap();
+        block_in_place(|| app.redis.restart()).unwrap();
     }
     let closed_after = breakers_close(&instances).await;
     wait_for("the gate decides again", PATIENCE, async || {
@@ -269,7 +292,9 @@ async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
     let seen = try_join_all(loads).await.unwrap().concat();
     let noise = noise.await.unwrap();
     print_answers(fault, &seen, closed_after, noise);
-    check_answers(&seen, noise, size.local_capacity());
+    assert!(noise <= size.noise_max, "the machine is too busy to be measured: {noise:?} of noise");
+    check_times(&seen, size, fault_began, noise);
+    check_answers(&seen, size.local_capacity());
     assert!(closed_after <= BACK_WITHIN + noise, "{fault:?}: the breakers closed after {closed_after:?}");
     check_books(&app, &instances, fault, seen, size.local_capacity()).await;
     for instance in instances {
@@ -293,14 +318,14 @@ async fn shared_out(app: &TestApp, instances: &[App]) {
     }
 }
 
-/// The answers under each policy, as a table.
+/// The answers under each policy to what began in the fault, as a table.
 fn print_answers(fault: Fault, seen: &[Seen], closed_after: Duration, noise: Duration) {
     println!(
         "{fault:?}: breakers closed {closed_after:.0?} after its end, a call without Redis took up to {noise:.1?}"
     );
     println!("  policy       answers  admitted   refused     p50 ms     p99 ms");
     for (policy, name) in POLICIES.iter().enumerate() {
-        let of: Vec<_> = seen.iter().filter(|each| each.policy == policy && each.phases == (1, 1)).collect();
+        let of: Vec<_> = seen.iter().filter(|each| each.policy == policy && each.began_within()).collect();
         let admitted = of.iter().filter(|each| each.status == 201).count();
         let mut times: Vec<_> = of.iter().map(|each| each.took).collect();
         let (slow, middle) = (at_99(&mut times).as_millis(), times[times.len() / 2].as_millis());
@@ -312,24 +337,38 @@ fn print_answers(fault: Fault, seen: &[Seen], closed_after: Duration, noise: Dur
     }
 }
 
-/// What was answered while the fault lasted.
-fn check_answers(seen: &[Seen], noise: Duration, local_capacity: usize) {
-    let within = |each: &&Seen| each.phases == (1, 1);
-    let mut times: Vec<_> = seen.iter().filter(within).map(|each| each.took).collect();
-    let (count, slowest) = (times.len(), at_99(&mut times));
-    let mut by_time: Vec<_> = seen.iter().filter(within).collect();
-    by_time.sort_by_key(|each| std::cmp::Reverse(each.took));
-    let few: Vec<_> = by_time.iter().take(12).map(|each| (each.policy, each.status, each.took)).collect();
+/// What began in the fault was answered in time under each policy, and each call that was in flight as it began was
+/// answered in time after that. A call that waits until the fault is over counts.
+fn check_times(seen: &[Seen], size: Size, fault_began: Instant, noise: Duration) {
     // Four steps follow one another: it waits for Redis, then for what is being parked, is parked, and is answered.
-    assert!(
-        slowest <= TIMEOUT + SLACK + 4 * noise,
-        "99 of 100 of {count} within {slowest:?}, of {noise:?} noise; the slowest {few:?}"
-    );
+    let in_time = TIMEOUT + size.slack + 4 * noise;
+    for (policy, name) in POLICIES.iter().enumerate() {
+        let mut of: Vec<_> =
+            seen.iter().filter(|each| each.policy == policy && each.began_within()).collect();
+        let slowest = at_99(&mut of.iter().map(|each| each.took).collect::<Vec<_>>());
+        of.sort_by_key(|each| std::cmp::Reverse(each.took));
+        let few: Vec<_> = of.iter().take(12).map(|each| (each.status, each.phases.1, each.took)).collect();
+        assert!(
+            slowest <= in_time,
+            "{name}: 99 of 100 of {} within {slowest:?}, of {noise:?} noise; the slowest {few:?}",
+            of.len()
+        );
+    }
+    let is_late = |each: &&Seen| each.was_in_flight() && each.ended > fault_began + in_time;
+    let late: Vec<_> = seen.iter().filter(is_late).collect();
+    assert!(late.is_empty(), "in flight when it began, of {noise:?} noise: {late:?}");
+}
+
+/// What was answered while the fault lasted.
+fn check_answers(seen: &[Seen], local_capacity: usize) {
+    let within = |each: &&Seen| each.phases == (1, 1);
     for (policy, name) in POLICIES.iter().enumerate() {
         let of = |status: u16| {
             seen.iter().filter(within).filter(|each| each.policy == policy && each.status == status).count()
         };
         let (admitted, denied) = (of(201), of(503));
+        let began = |each: &&Seen| each.policy == policy && each.began_within();
+        let refused = seen.iter().filter(began).filter(|each| each.status == 503).count();
         let all = seen.iter().filter(within).filter(|each| each.policy == policy).count();
         let degraded = seen.iter().filter(|each| each.policy == policy && each.degraded);
         let by_itself = degraded.filter(|each| each.status == 201).count();
@@ -337,12 +376,12 @@ fn check_answers(seen: &[Seen], noise: Duration, local_capacity: usize) {
         assert!(all > 10, "{name}: {all}");
         let is_as_said = match *name {
             "deny" => admitted == 0,
-            "emergency" => (CAP..=2 * CAP).contains(&by_itself) && denied > 0,
+            "emergency" => (CAP..=2 * CAP).contains(&by_itself) && refused > 0,
             // On a slow machine the shares may outlast the fault.
-            "local" => admitted > 0 && (denied > 0 || admitted < local_capacity),
+            "local" => admitted > 0 && (refused > 0 || admitted < local_capacity),
             _ => denied == 0,
         };
-        assert!(is_as_said, "{name}: {admitted} admitted, {by_itself} in all, {denied} denied");
+        assert!(is_as_said, "{name}: {admitted} admitted, {by_itself} in all, {refused} refused");
         let of_share = seen.iter().filter(|each| each.policy == policy && each.phases.0 < 2);
         let so_far = of_share.filter(|each| each.status == 201).count();
         assert!(*name != "local" || so_far <= local_capacity, "{so_far} under a limit of {local_capacity}");

@@ -1,8 +1,10 @@
 //! Limits over all tenants, where a call breaks off between its two steps: nothing stays taken beyond the window, and a
 //! retry takes nothing twice.
 
+mod cut_ways;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,36 +31,60 @@ async fn with_fair(limits: Value, on_gate_failure: &str) -> TestApp {
     app
 }
 
-/// A way to Redis that ends, as a caller's does who is killed, before the request that has `needle` in it for the
-/// `left`-th time.
-async fn ending(app: &TestApp, needle: &'static str, left: i64) -> String {
+/// Where a way to Redis ends, as a caller's does who is killed.
+struct Cut {
+    /// Of requests that have one of these in them.
+    needles: &'static [&'static str],
+    /// At which of them, counted down.
+    left: AtomicI64,
+    /// Whether the request still arrives, and its answer is lost.
+    loses_answer: AtomicBool,
+    /// Whether each later one is cut too.
+    is_lasting: bool,
+}
+
+impl Cut {
+    /// Whether the way ends at this request.
+    fn ends_at(&self, request: &[u8]) -> bool {
+        let names = |needle: &&str| request.windows(needle.len()).any(|window| window == needle.as_bytes());
+        if !self.needles.iter().any(names) {
+            return false;
+        }
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        left == 1 || (left < 1 && self.is_lasting)
+    }
+}
+
+/// A way to Redis that ends there.
+async fn ending(app: &TestApp, cut: Arc<Cut>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
-    let (socket, left) = (app.redis.socket(), Arc::new(AtomicI64::new(left)));
+    let socket = app.redis.socket();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let Ok(server) = UnixStream::connect(&socket).await else { return };
-            tokio::spawn(pass_on(client, server, needle.as_bytes(), left.clone()));
+            tokio::spawn(pass_on(client, server, cut.clone()));
         }
     });
     url
 }
 
-async fn pass_on(mut client: TcpStream, mut server: UnixStream, needle: &[u8], left: Arc<AtomicI64>) {
+async fn pass_on(mut client: TcpStream, mut server: UnixStream, cut: Arc<Cut>) {
     let (mut request, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut is_last = false;
     loop {
         tokio::select! {
             read = client.read(&mut request) => {
                 let Ok(read @ 1..) = read else { return };
-                let names = request[..read].windows(needle.len()).any(|window| window == needle);
-                let is_over = names && left.fetch_sub(1, Ordering::SeqCst) <= 1;
+                is_last = is_last || cut.ends_at(&request[..read]);
+                let is_over = is_last && !cut.loses_answer.load(Ordering::SeqCst);
                 if is_over || server.write_all(&request[..read]).await.is_err() {
                     return;
                 }
             }
             read = server.read(&mut answer) => {
                 let Ok(read @ 1..) = read else { return };
-                if client.write_all(&answer[..read]).await.is_err() {
+                if is_last || client.write_all(&answer[..read]).await.is_err() {
                     return;
                 }
             }
@@ -66,9 +92,15 @@ async fn pass_on(mut client: TcpStream, mut server: UnixStream, needle: &[u8], l
     }
 }
 
-/// A caller of an instance whose way to Redis ends there.
-async fn caller_ending(app: &TestApp, needle: &'static str, left: i64) -> (Caller, tollgate::app::App) {
-    let url = ending(app, needle, left).await;
+/// A caller of an instance whose way to Redis ends before the request that has one of the `needles` in it for the
+/// `left`-th time, and before each later one.
+async fn caller_ending(
+    app: &TestApp,
+    needles: &'static [&'static str],
+    left: i64,
+) -> (Caller, tollgate::app::App) {
+    let (left, loses_answer) = (AtomicI64::new(left), AtomicBool::new(false));
+    let url = ending(app, Arc::new(Cut { needles, left, loses_answer, is_lasting: true })).await;
     let behind = app.another_with(&[Role::Http], &[("redis.url", url)]).await;
     (app.caller().at(behind.url()), behind)
 }
@@ -76,7 +108,7 @@ async fn caller_ending(app: &TestApp, needle: &'static str, left: i64) -> (Calle
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_before_the_tenants_step_strands_nothing_beyond_the_window_and_a_retry_takes_nothing_twice() {
     let app = with_fair(json!([]), "deny").await;
-    let (caller, behind) = caller_ending(&app, ":rsv:", 1).await;
+    let (caller, behind) = caller_ending(&app, &[":rsv:"], 1).await;
     assert_eq!(caller.post_keyed(RESERVATIONS, "k", pages(6)).await.status, 503);
     assert_eq!(used(&app).await, "6", "it was taken, and nobody was there to admit it or to give it back");
     let retried = app.post_keyed(RESERVATIONS, "k", pages(6)).await.expect(201);
@@ -94,7 +126,7 @@ async fn a_crash_before_the_tenants_step_strands_nothing_beyond_the_window_and_a
 #[tokio::test(flavor = "multi_thread")]
 async fn a_give_back_that_is_lost_ends_with_the_window_and_a_retry_goes_by_what_was_taken() {
     let app = with_fair(json!([day_of("5")]), "deny").await;
-    let (caller, behind) = caller_ending(&app, ":taken:", 2).await;
+    let (caller, behind) = caller_ending(&app, &[":taken:"], 2).await;
     let refused = caller.post_keyed(RESERVATIONS, "k", pages(6)).await;
     refused.is_problem(402, "exceeds_plan");
     assert_eq!(used(&app).await, "6", "it is still taken");
@@ -111,7 +143,7 @@ async fn a_give_back_that_is_lost_ends_with_the_window_and_a_retry_goes_by_what_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_whose_give_back_is_lost_is_a_release_all_the_same() {
     let app = with_fair(json!([]), "deny").await;
-    let (caller, behind) = caller_ending(&app, ":taken:", 1).await;
+    let (caller, behind) = caller_ending(&app, &[":taken:"], 1).await;
     let id = app.hold(6).await;
     let released = caller.post(&reservation(&id, "release"), json!({})).await.expect(200);
     assert_eq!(released.text("/status"), "released");

@@ -1,9 +1,10 @@
 //! Made-up subjects by the thousand: what they cost in Redis and in the ledger, and that they go away.
 //!
-//! Short in every run of the tests; `make flood` makes up five million anonymous subjects and a million named ones.
+//! Short in every run of the tests; `make flood` makes up five million anonymous subjects and a million named ones, and
+//! half a million more whose use is booked.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use redis::aio::MultiplexedConnection;
@@ -129,5 +130,60 @@ async fn made_up_subjects_cost_bounded_memory_and_no_rows_and_are_gone_a_day_lat
     app.drained().await;
     assert_eq!(rows(&app.database, "SELECT count(*) FROM subjects").await, ["0"]);
     assert_eq!(rows(&app.database, "SELECT count(*) FROM usage_hourly").await, ["0"]);
+    app.finish().await;
+}
+
+/// Uses a page in the name of each of this many anonymous subjects, the last one beside a user.
+async fn use_for_each(app: &TestApp, subjects: u64) {
+    let usage = |number: u64| {
+        let mut who = json!({ "anonymous": format!("made-up-{number}") });
+        if number + 1 == subjects {
+            who["user"] = json!("ada");
+        }
+        let body = pages(1).with("subjects", who);
+        json!({ "call": "usage", "idempotency_key": format!("use-{number}"), "body": body })
+    };
+    let calls = (0..subjects.div_ceil(TOGETHER)).map(|call| async move {
+        let numbers = (call * TOGETHER..subjects).take(usize::try_from(TOGETHER).unwrap());
+        let items: Vec<_> = numbers.map(usage).collect();
+        let answer = app.post("/v1/batch", json!({ "items": items })).await.expect(200);
+        let results = answer.body["results"].as_array().unwrap();
+        assert!(results.iter().all(|result| result["status"] == 201), "{answer:?}");
+    });
+    futures::stream::iter(calls).buffer_unordered(4).collect::<()>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn booked_use_of_made_up_subjects_is_in_the_books_in_nobodys_name_and_costs_bounded_memory() {
+    let subjects = from_environment("TOLLGATE_FLOOD_SUBJECTS").unwrap_or(10_000) / 10;
+    let slots = (subjects / 10).min(65_536);
+    let app = an_app().with("gate.anonymous_slots", slots).start().await;
+    let limit = of_each("address", "anonymous").with("meter", "page").with("class", "rate");
+    with_limits(&app, json!([limit])).await;
+    use_for_each(&app, subjects).await;
+
+    let now_ms = Clock::system().now_ms();
+    let found = find(&mut app.redis.connection().await, "tg1:*:state:acme:=*").await;
+    println!("{subjects} anonymous subjects of booked use, {slots} slots, at {now_ms}: {found:?}");
+    assert!(found.keys > slots / 2 && found.keys <= slots, "{found:?}");
+    assert!(found.bytes <= found.keys * SLOT_BYTES_MAX, "{found:?}");
+    assert!(
+        found.endless == 0 && found.latest_end_ms <= now_ms + WINDOW_MS + DAY_MS,
+        "{found:?} at {now_ms}"
+    );
+
+    app.drained_within(Duration::from_secs(600)).await;
+    let books = async |query: &str| rows(&app.database, query).await;
+    assert_eq!(
+        books("SELECT kind, id FROM subjects ORDER BY kind, id LIMIT 3").await,
+        ["user ada"],
+        "who is named has a row"
+    );
+    let by_subject =
+        "SELECT sum(consumed)::bigint AS pages FROM usage_hourly GROUP BY subject ORDER BY subject";
+    assert_eq!(books(by_subject).await, [subjects.to_string(), "1".to_owned()], "all of it, and the user's");
+    let booked =
+        "SELECT sum(amount)::bigint AS pages FROM entries WHERE debit = 'consumed' OR credit = 'consumed'";
+    assert_eq!(books(booked).await, [subjects.to_string()]);
     app.finish().await;
 }

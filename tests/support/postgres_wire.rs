@@ -35,6 +35,22 @@ pub struct Steps {
     pub ends: u64,
 }
 
+impl Steps {
+    /// Whether a process that took so many has reached this moment.
+    pub fn reach(self, moment: Moment) -> bool {
+        match moment {
+            Moment::BeforeCommit(number) => self.commits >= number,
+            Moment::AfterEnd(number) => self.ends >= number,
+            Moment::Never => true,
+        }
+    }
+
+    /// Those that both have taken.
+    pub fn of_both(self, other: Self) -> Self {
+        Self { commits: self.commits.min(other.commits), ends: self.ends.min(other.ends) }
+    }
+}
+
 /// A process that reaches its database through a proxy. It is killed when this is dropped.
 pub struct Watched {
     shared: Arc<Shared>,

@@ -20,7 +20,13 @@ pub(in crate::faults) struct Traffic {
 }
 
 impl Traffic {
+    /// So many callers, each without a pause.
     pub(in crate::faults) fn flow(app: &Arc<TestApp>, callers: u64, tenants: u64) -> Self {
+        Self::paced(app, callers, tenants, Duration::ZERO)
+    }
+
+    /// So many callers, each with this pause between its calls.
+    pub(in crate::faults) fn paced(app: &Arc<TestApp>, callers: u64, tenants: u64, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let next = Arc::new(AtomicU64::new(0));
         let call = |_| {
@@ -29,6 +35,7 @@ impl Traffic {
                 while !stop.load(Ordering::SeqCst) {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     one_call(&app, number, &format!("tenant-{}", number % tenants)).await;
+                    tokio::time::sleep(pause).await;
                 }
             })
         };

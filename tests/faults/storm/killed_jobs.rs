@@ -2,6 +2,7 @@
 //! month at another: the other instance ends what it began, and each due row is done once. A storm takes every step in
 //! turn, a run of the tests a few of them; `TOLLGATE_STORM_SEED` repeats the choice.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -32,6 +33,15 @@ const TENANTS: [&str; 3] = ["rolls", "exceeds", "holds"];
 const KILLS: usize = 3;
 /// ... at one of these steps, which it always takes.
 const FIRST_STEPS: Steps = Steps { commits: 100, ends: 100 };
+/// In how many months a moment is tried, as no month has as many steps as another.
+const MONTHS_OF_A_MOMENT: usize = 3;
+/// The jobs that a storm cuts: they have something to do each month.
+const CUT: [&str; 6] = ["close", "grants", "notices", "periods", "statements", "webhooks"];
+const UNDER_WAY: &str = "SELECT job FROM job_runs WHERE finished_at IS NULL ORDER BY job";
+/// The deliveries: their ids, whether they were made, and what they say.
+const SENT: &str = "SELECT id, state = 'delivered' AS made, event, tenant, meter, percent, \
+    to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS period \
+    FROM webhook_deliveries ORDER BY created_at";
 /// What the killed one held ends by itself after some seconds.
 const LEASES_END: &str = "UPDATE job_runs SET lease_until = now() WHERE finished_at IS NULL; \
     UPDATE leases SET expires_at = now() WHERE name NOT LIKE 'writer/%'";
@@ -40,8 +50,10 @@ const TAKEN_OVER: &str = "SELECT count(*) FROM job_runs WHERE fence > 1";
 /// An installation, and what its tenants hold over the end of each month.
 struct Installation {
     app: TestApp,
-    _receiver: Receiver,
+    receiver: Receiver,
     held: Option<String>,
+    /// The jobs that were under way when a process was killed.
+    cut: BTreeSet<String>,
 }
 
 fn plan(included: &str) -> Value {
@@ -73,7 +85,7 @@ impl Installation {
         let events = ["quota.threshold", "quota.forecast", "quota.resolved"];
         let webhook = json!({ "url": receiver.url("127.0.0.1"), "events": events });
         app.post("/v1/admin/webhooks", webhook).await.expect(201);
-        Self { app, _receiver: receiver, held: None }
+        Self { app, receiver, held: None, cut: BTreeSet::new() }
     }
 
     /// What happens in a month: something for each job at its end.
@@ -132,7 +144,7 @@ impl Installation {
     }
 
     /// A process runs the jobs until it has ended them or is killed.
-    async fn process(&self, moment: Moment) -> Steps {
+    async fn process(&mut self, moment: Moment) -> Steps {
         let mut command = self.app.serving("jobs", "127.0.0.1:0".to_owned())();
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let process = Watched::start(command, &self.app.database, moment).await;
@@ -141,6 +153,9 @@ impl Installation {
         })
         .await;
         let steps = process.end().await;
+        let cut = rows(&self.app.database, UNDER_WAY).await;
+        eprintln!("{moment:?} of {steps:?}: cut {cut:?}");
+        self.cut.extend(cut);
         as_owner(&self.app.database, LEASES_END).await.unwrap();
         steps
     }
@@ -153,8 +168,29 @@ impl Installation {
         other.stop().await;
     }
 
-    /// The books once each month until `month` is closed, and how many runs were taken over.
-    async fn books(mut self, month: Date) -> (Books, u64) {
+    /// The receiver got each delivery that the books say was made. What it is about came under one id and with one
+    /// body, though a process that is killed before it notes a delivery has it sent again.
+    async fn check_received(&self, kills: usize) {
+        let (mut bodies, mut ids) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, BTreeSet<_>>::new());
+        for one in self.receiver.received() {
+            ids.entry(words(&one.body())).or_default().insert(one.id());
+            bodies.entry(one.id()).or_default().push(one.body());
+        }
+        assert!(ids.values().all(|ids| ids.len() == 1), "told under several ids: {ids:#?}");
+        for row in rows(&self.app.database, SENT).await {
+            let (id, row) = row.split_once(' ').unwrap();
+            let (made, said) = row.split_once(' ').unwrap();
+            let got = bodies.remove(id).unwrap_or_default();
+            assert!(!got.is_empty() || made == "false", "{id} is noted, and never came: {said}");
+            assert!(got.len() <= 1 + kills, "{id} came {} times: {said}", got.len());
+            assert!(got.windows(2).all(|two| two[0] == two[1]), "{id} says one thing and another: {got:?}");
+            assert!(got.iter().all(|body| words(body) == said), "{got:?} instead of {said}");
+        }
+    }
+
+    /// The books once each month until `month` is closed, and how many runs were taken over. Processes were killed so
+    /// often.
+    async fn books(mut self, month: Date, kills: usize) -> (Books, u64) {
         if let Some(id) = self.held.take() {
             self.app.release(&id).await.expect(200);
         }
@@ -165,11 +201,21 @@ impl Installation {
             self.another().await;
             self.app.drained().await;
         }
+        self.check_received(kills).await;
         let books = Books::of(&self.app.database).await;
         let taken_over = rows(&self.app.database, TAKEN_OVER).await[0].parse().unwrap();
         self.app.finish().await;
         (books, taken_over)
     }
+}
+
+/// What a delivery is about.
+fn words(body: &Value) -> String {
+    let data = &body["data"];
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let percent = data["percent"].as_u64().unwrap_or_default().to_string();
+    [text(&body["type"]), text(&data["tenant"]), text(&data["meter"]), percent, text(&data["period_start"])]
+        .join(" ")
 }
 
 /// The same months, with and without kills.
@@ -206,6 +252,16 @@ impl Months {
         self.number += 1;
         steps
     }
+
+    /// Kills a process at this moment, in the first month that reaches it.
+    async fn kill_at(&mut self, moment: Moment) {
+        for _ in 0..MONTHS_OF_A_MOMENT {
+            if self.go_on(Some(moment)).await.reach(moment) {
+                return;
+            }
+        }
+        panic!("{moment:?} was not reached in {MONTHS_OF_A_MOMENT} months");
+    }
 }
 
 /// The moments of a storm: every one at which a process that does so much can be killed.
@@ -223,7 +279,7 @@ async fn wherever_the_one_that_runs_the_jobs_is_killed_the_other_ends_them_and_e
         months.go_on(None).await;
     }
     let steps = match sized(true, false) {
-        true => months.go_on(Some(Moment::Never)).await,
+        true => months.go_on(Some(Moment::Never)).await.of_both(months.go_on(Some(Moment::Never)).await),
         false => FIRST_STEPS,
     };
     let seed = from_environment("TOLLGATE_STORM_SEED").unwrap_or_else(|| rand::rng().next_u64() >> 1);
@@ -231,12 +287,18 @@ async fn wherever_the_one_that_runs_the_jobs_is_killed_the_other_ends_them_and_e
     moments.shuffle(&mut StdRng::seed_from_u64(seed));
     moments.truncate(sized(usize::MAX, KILLS));
     eprintln!("TOLLGATE_STORM_SEED={seed}: killed {moments:?}");
+    let kills = moments.len();
     for moment in moments {
-        months.go_on(Some(moment)).await;
+        months.kill_at(moment).await;
     }
     let last = months.month();
+    let cut = months.killed.cut.clone();
+    assert!(
+        sized(false, true) || CUT.iter().all(|job| cut.contains(*job)),
+        "seed {seed}: only {cut:?} were cut"
+    );
     let ((found, taken_over), (expected, _)) =
-        tokio::join!(months.killed.books(last), months.whole.books(last));
+        tokio::join!(months.killed.books(last, kills), months.whole.books(last, 0));
     found.equal(&expected, &format!("seed {seed}"));
     assert!(taken_over > 0, "seed {seed}: no run was taken over");
     let entries = expected.entries.join("\n");

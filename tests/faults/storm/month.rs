@@ -1,14 +1,18 @@
 //! Every tenant compared every second through a turn of the month, while the books change too: grants, voids,
 //! corrections, and holds that are carried over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 use tollgate::domain::checkpoint::ReconciliationState::Clean;
-use tollgate::domain::ids::TenantId;
+use tollgate::domain::ids::{OutboxId, Partition, TenantId};
+use tollgate::ledger::Reconciliation;
+use uuid::Uuid;
 
 use super::sized;
 use crate::faults::reconciliation::{Traffic, all, with_tenants};
@@ -22,15 +26,22 @@ use crate::support::wait::wait_for;
 const BEGINS: &str = "2026-01-31T23:59:30Z";
 /// A minute before the grace of January is over.
 const BEFORE_THE_CLOSE: &str = "2026-02-01T00:59:00Z";
+const CLOSES_MS: i64 = 1_769_907_600_000;
 /// How far apart finance's changes are.
 const PACE: Duration = Duration::from_millis(20);
-/// How many seconds the clock goes on by itself after each jump, at least.
-const BETWEEN: usize = 20;
+/// How long the clock goes on by itself before the second jump.
+const BETWEEN: Duration = Duration::from_secs(15);
+/// How much longer January may take to be closed.
+const LATER_AT_MOST: Duration = Duration::from_secs(300);
+/// The tenants for which it is closed.
+const CLOSED: &str =
+    "SELECT count(*) AS all FROM period_closures WHERE meter = 'page' AND tenant LIKE 'tenant-%'";
 
 /// A tenant for each number, with quotas that roll over, from the tenth of January on.
 async fn in_january(tenants: u64) -> TestApp {
     let app = an_app()
         .with("reconciliation.interval_seconds", 0)
+        .with("ledger.restore_wait_ms", 9_000)
         .with("http.workers", "2")
         .at("2026-01-10T12:00:00Z");
     let app = app.start().await;
@@ -50,7 +61,7 @@ async fn in_january(tenants: u64) -> TestApp {
 async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> u64 {
     let (mut number, mut granted) = (0, Vec::new());
     while !stop.load(Ordering::SeqCst) {
-        let tenant = format!("tenant-{}", number % tenants);
+        let tenant = format!("tenant-{}", number / 5 % tenants);
         let key = format!("office-{number}");
         match number % 5 {
             0 => {
@@ -88,52 +99,137 @@ async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> u64 {
     number
 }
 
-/// Takes a checkpoint of each tenant every second, while the clock goes on. Returns how many were taken.
-async fn compare(app: &TestApp, tenants: &[TenantId], seconds: usize) -> usize {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    let mut taken = 0;
-    for second in 0..seconds {
-        tick.tick().await;
+/// What was compared.
+#[derive(Default)]
+struct Compared {
+    /// How often all tenants were.
+    rounds: usize,
+    taken: usize,
+    /// When January was found to be closed for all tenants (unix ms), by their clock.
+    closed_at_ms: Option<i64>,
+    /// The checkpoints of each tenant that were taken later.
+    since: BTreeMap<TenantId, BTreeSet<Uuid>>,
+}
+
+impl Compared {
+    /// Takes a checkpoint of each tenant. Returns their places.
+    async fn take(&mut self, app: &TestApp, tenants: &[TenantId]) -> Vec<(Partition, OutboxId)> {
         let checkpoints = tenants.iter().map(|tenant| app.app().operations.reconcile.take_checkpoint(tenant));
+        let mut places = Vec::new();
         // A busy machine may answer late; the next second comes soon.
-        taken += join_all(checkpoints).await.iter().filter(|taken| matches!(taken, Ok(Some(_)))).count();
-        match second {
-            BETWEEN => app.move_clock(BEFORE_THE_CLOSE).await,
-            _ => app.clock.advance_to(app.clock.now_ms() + 3_000).unwrap(),
+        for taken in join_all(checkpoints).await.into_iter().filter_map(|taken| taken.ok().flatten()) {
+            places.push((app.app().gate.partition_of(&taken.tenant), taken.place));
+            if self.closed_at_ms.is_some() {
+                self.since.entry(taken.tenant).or_default().insert(taken.id);
+            }
         }
+        self.rounds += 1;
+        self.taken += places.len();
+        places
     }
-    taken
+
+    /// Whether each tenant has had so many since January was closed.
+    fn has_since(&self, tenants: &[TenantId], count: usize) -> bool {
+        tenants.iter().all(|tenant| self.since.get(tenant).is_some_and(|since| since.len() >= count))
+    }
+}
+
+/// Waits until these checkpoints are judged.
+async fn judged(app: &TestApp, places: &[(Partition, OutboxId)]) {
+    let mut tick = tokio::time::interval(Duration::from_millis(50));
+    wait_for("the checkpoints are judged", Duration::from_secs(120), async || {
+        tick.tick().await;
+        let cursors = app.app().ledger.cursors().await.ok()?;
+        let is_settled = |(partition, place): &(Partition, OutboxId)| {
+            cursors.iter().any(|cursor| cursor.partition == *partition && cursor.settles(*place))
+        };
+        places.iter().all(is_settled).then_some(())
+    })
+    .await;
+}
+
+/// Takes a checkpoint of each tenant every second, while the clock goes on: for so long, and until each tenant has had
+/// `after` of them since January is closed, and has called `after` times.
+async fn compare(
+    app: &TestApp,
+    tenants: &[TenantId],
+    traffic: &Traffic,
+    (time, after): (Duration, usize),
+) -> Compared {
+    let (mut tick, began) = (tokio::time::interval(Duration::from_secs(1)), Instant::now());
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut compared, mut calls_enough) = (Compared::default(), u64::MAX);
+    let (mut has_jumped, mut went_on) = (false, began);
+    while began.elapsed() < time + LATER_AT_MOST {
+        tick.tick().await;
+        if compared.closed_at_ms.is_none() && rows(&app.database, CLOSED).await == [tenants.len().to_string()]
+        {
+            compared.closed_at_ms = Some(app.clock.now_ms());
+            eprintln!("January is closed after {:.0?}", began.elapsed());
+            calls_enough = traffic.calls() + u64::try_from(tenants.len() * after).unwrap();
+        }
+        let places = compared.take(app, tenants).await;
+        if sized(false, true) {
+            // A busy machine that takes more of them than it judges would close nothing, which is after them.
+            judged(app, &places).await;
+        }
+        let goes_on = traffic.calls() >= calls_enough && compared.has_since(tenants, after);
+        if goes_on && began.elapsed() >= time {
+            return compared;
+        }
+        let passed_ms = i64::try_from(went_on.elapsed().as_millis()).unwrap();
+        went_on = Instant::now();
+        if !has_jumped && began.elapsed() >= BETWEEN {
+            has_jumped = true;
+            app.move_clock(BEFORE_THE_CLOSE).await;
+            continue;
+        }
+        // A run leaves partitions whose writer lags to the next one, which comes when the clock goes on.
+        let is_due = app.clock.now_ms() >= CLOSES_MS && compared.closed_at_ms.is_none();
+        let pace = if is_due { 30 } else { 3 };
+        app.clock.advance_to(app.clock.now_ms() + pace * passed_ms).unwrap();
+    }
+    panic!("January is not closed, or nothing goes on after it: {:?}", compared.closed_at_ms);
+}
+
+/// Each tenant's last comparison is of a checkpoint that was taken after January was closed, and each went on calling.
+async fn check_afterwards(app: &TestApp, tenants: &[TenantId], compared: &Compared) {
+    let found = all(app).await;
+    let differing: Vec<_> = found.iter().filter(|row| row.state != Clean).collect();
+    assert!(differing.is_empty(), "{differing:#?}");
+    for tenant in tenants {
+        let is_since =
+            |row: &&Reconciliation| row.tenant == *tenant && compared.since[tenant].contains(&row.checkpoint);
+        assert!(found.iter().any(|row| is_since(&row)), "{tenant} was compared before the close only");
+    }
+    let closed_at = compared.closed_at_ms.unwrap() / 1_000 + 1;
+    let called = format!(
+        "SELECT count(DISTINCT tenant) AS all FROM entries WHERE credit = 'available' AND debit = 'reserved' \
+            AND tenant LIKE 'tenant-%' AND happened_at > to_timestamp({closed_at})"
+    );
+    assert_eq!(rows(&app.database, &called).await, [tenants.len().to_string()], "tenants called later");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn compared_every_second_through_a_turn_of_the_month_no_tenant_differs_whatever_finance_does() {
-    let (count, seconds, callers) = sized((50, 600, 32), (50, 60, 2));
+    let (count, seconds, after, callers) = sized((50, 600, 10, 32), (50, 60, 5, 4));
+    // Calls without a pause would leave a busy machine no time to book, and nothing is closed that is not booked.
+    let pause = sized(Duration::ZERO, Duration::from_millis(50));
     let app = Arc::new(in_january(count).await);
     let tenants: Vec<_> =
         (0..count).map(|number| TenantId::parse(&format!("tenant-{number}")).unwrap()).collect();
-    let traffic = Traffic::flow(&app, callers, count);
+    let traffic = Traffic::paced(&app, callers, count, pause);
     let stop = Arc::new(AtomicBool::new(false));
     let office = tokio::spawn(office(app.clone(), count, stop.clone()));
-    let taken = compare(&app, &tenants, seconds).await;
+    let compared = compare(&app, &tenants, &traffic, (Duration::from_secs(seconds), after)).await;
     stop.store(true, Ordering::SeqCst);
     let (done, calls) = (office.await.unwrap(), traffic.calls());
     traffic.end().await;
     app.drained_within(Duration::from_secs(300)).await;
-    let closed = format!(
-        "SELECT count(*) = {count} AS all FROM period_closures WHERE meter = 'page' AND tenant LIKE 'tenant-%'"
-    );
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    wait_for("January is closed", Duration::from_secs(300), async || {
-        // A run leaves partitions whose writer lags to the next one, which comes when the clock goes on.
-        tick.tick().await;
-        app.clock.advance_to(app.clock.now_ms() + 30_000).unwrap();
-        (rows(&app.database, &closed).await == ["true"]).then_some(())
-    })
-    .await;
-    eprintln!("{taken} checkpoints, {calls} calls and {done} changes of the books");
-    assert!(taken >= tenants.len() * seconds / 2, "{taken} were taken");
-    let differing: Vec<_> = all(&app).await.into_iter().filter(|row| row.state != Clean).collect();
-    assert!(differing.is_empty(), "{differing:#?}");
+    let Compared { taken, rounds, .. } = compared;
+    eprintln!("{taken} checkpoints in {rounds} rounds, {calls} calls and {done} changes of the books");
+    assert!(taken >= tenants.len() * rounds / 2, "{taken} were taken in {rounds} rounds");
+    check_afterwards(&app, &tenants, &compared).await;
     for (what, query) in [
         ("holds were carried over", "SELECT count(*) > 0 AS found FROM balances WHERE carried_in > 0"),
         ("units rolled over", "SELECT count(*) > 0 AS found FROM balances WHERE rolled_in > 0"),
