@@ -6,6 +6,7 @@ mod checks;
 mod plain_path;
 mod scripted;
 mod sequences;
+mod token_cells;
 mod waits;
 
 use std::collections::BTreeMap;

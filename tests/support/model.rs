@@ -80,6 +80,11 @@ impl Counter {
         self.for_new_work(now_ms).cell
     }
 
+    /// What is stored of it, as it was when it moved last.
+    pub fn stored(&self) -> Option<&Cell> {
+        self.cell.as_ref()
+    }
+
     /// How much fits at this time.
     pub fn room(&self, now_ms: i64) -> i64 {
         self.room_in(&self.at(now_ms))
