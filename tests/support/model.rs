@@ -374,12 +374,6 @@ impl Model {
         }
     }
 
-    /// Open holds, in the order of their ids.
-    pub fn open(&self) -> Vec<u8> {
-        let is_open = |hold: &Hold| hold.state == ReservationState::Reserved;
-        self.holds.iter().filter(|(_, hold)| is_open(hold)).map(|(id, _)| *id).collect()
-    }
-
     /// Every reservation, by its id.
     pub fn holds(&self) -> impl Iterator<Item = (u8, &Hold)> {
         self.holds.iter().map(|(id, hold)| (*id, hold))
