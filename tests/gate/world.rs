@@ -342,32 +342,37 @@ impl World {
 
     /// A counter's figures at this time.
     pub async fn reading_at(&self, now_ms: i64, check: &Counter) -> CounterReading {
+        self.readings_at(now_ms, std::slice::from_ref(check)).await[0]
+    }
+
+    /// The figures of these counters at this time.
+    pub async fn readings_at(&self, now_ms: i64, checks: &[Counter]) -> Vec<CounterReading> {
         if self.is_light {
-            return self.light_reading_at(now_ms, check).await;
+            return self.light_readings_at(now_ms, checks).await;
         }
         let call = PeekCall {
             partition: self.partition,
             tenant: &self.tenant,
             subjects: &[],
-            counters: std::slice::from_ref(check),
+            counters: checks,
             light: &[],
             now_ms: Some(now_ms),
         };
-        self.gate.peek_counters(&call).await.unwrap().readings[0]
+        self.gate.peek_counters(&call).await.unwrap().readings
     }
 
-    async fn light_reading_at(&self, now_ms: i64, check: &Counter) -> CounterReading {
+    async fn light_readings_at(&self, now_ms: i64, checks: &[Counter]) -> Vec<CounterReading> {
         let look = CheckAsk {
             tenant: Some(&self.tenant),
             subjects: &[],
             amounts: &[],
-            counters: std::slice::from_ref(check),
+            counters: checks,
             valid: (0, i64::MAX),
             needed_until_ms: 0,
             peeks: true,
         };
         match self.gate.check(self.partition, &[look], false, Some(now_ms)).await.unwrap() {
-            CheckOutcome::Decided { checks, .. } => checks[0].readings[0],
+            CheckOutcome::Decided { mut checks, .. } => checks.remove(0).readings,
             stale @ CheckOutcome::StaleWindow { .. } => panic!("{stale:?}"),
         }
     }

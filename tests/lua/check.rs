@@ -39,7 +39,7 @@ async fn check_at(
 }
 
 /// A look at these counters, or what begins a check.
-fn look<'a>(
+pub(super) fn look<'a>(
     world: &'a World,
     subjects: &'a [tollgate::domain::reservation::SubjectHash],
     counters: &'a [Counter],

@@ -14,7 +14,7 @@ use crate::support::matching::assert_matches;
 const WITHIN_MS: i64 = 5_000;
 
 /// A payload sent by these subjects under this operation.
-fn work(world: &World, operation: &str, subjects: &[Subject], payload: &str) -> GuardedWork {
+pub(super) fn work(world: &World, operation: &str, subjects: &[Subject], payload: &str) -> GuardedWork {
     let hashes: Vec<_> = subjects.iter().map(|subject| world.hash(subject)).collect();
     let operation = OperationId::parse(operation).unwrap();
     let within = GuardSeconds::try_from(5).unwrap();

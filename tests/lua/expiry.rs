@@ -12,7 +12,7 @@ use crate::support::matching::assert_matches;
 
 const CAPACITY: i64 = 20;
 /// A window of the calendar in which Redis's clock is.
-const CENTURY: (i64, i64) = (0, 4_102_444_800_000);
+pub(super) const CENTURY: (i64, i64) = (0, 4_102_444_800_000);
 const HOUR_MS: i64 = 3_600_000;
 /// Ends are rounded up to these.
 const STEP_MS: i64 = 600_000;
@@ -26,7 +26,7 @@ fn counter(row: &Row) -> Counter {
     of_subject(1, Counter { parameters, ..limit(b"counter-", CAPACITY) })
 }
 
-fn redis_ms(world: &World) -> i64 {
+pub(super) fn redis_ms(world: &World) -> i64 {
     let (seconds, micros): (String, String) =
         redis::from_redis_value(world.server.command(&["TIME"])).unwrap();
     seconds.parse::<i64>().unwrap() * 1_000 + micros.parse::<i64>().unwrap() / 1_000

@@ -20,6 +20,7 @@ mod lease;
 mod mixed;
 mod punishment;
 mod record;
+mod refused;
 mod release;
 mod repair;
 mod reserve;

@@ -23,7 +23,7 @@ fn limits(capacity: i64) -> Vec<Counter> {
 }
 
 /// All that the server has, byte for byte: of each hash its fields, whose order a read may change, of other keys all.
-fn dump(server: &Server) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
+pub(super) fn dump(server: &Server) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
     let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "*"])).unwrap();
     let content = |key: &str| -> BTreeMap<String, Vec<u8>> {
         let kind: String = redis::from_redis_value(server.command(&["TYPE", key])).unwrap();

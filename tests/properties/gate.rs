@@ -6,6 +6,8 @@ mod checks;
 mod plain_path;
 mod scripted;
 mod sequences;
+mod shadow_turned;
+mod token_cells;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId};
 use tollgate::domain::limit::Kind;
 use tollgate::domain::rejection::Rejection;
-use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
+use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record, ReservationState};
 use tollgate::gate::{
     ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, RestoredCounter, Totals, WarmState,
 };
@@ -69,7 +71,7 @@ impl Subject {
         Self { world, rules, checks, now_ms: START_MS, epoch: 1 }
     }
 
-    async fn reserve(&self, id: u8, meaning: u8, mode: Mode, amounts: [i64; 2], ttl_ms: i64) -> Answer {
+    fn ask(&self, key: &str, meaning: u8, mode: Mode, amounts: [i64; 2], ttl_ms: i64) -> Ask {
         let line = |at: usize| Line {
             meter: METERS[at],
             amount: amounts[at],
@@ -80,13 +82,18 @@ impl Subject {
                 u32::try_from(self.rules[at].late_within_ms / 1000).unwrap(),
             ),
         };
-        let mut ask = ask(&id.to_string(), vec![line(0), line(1)], self.checks.clone());
+        let mut ask = ask(key, vec![line(0), line(1)], self.checks.clone());
         (ask.meaning, ask.ttl_ms, ask.max_life_ms, ask.now_ms) = (meaning, ttl_ms, MAX_LIFE_MS, self.now_ms);
         ask.mode = match mode {
             Mode::All => ReserveMode::AllOrNothing,
             Mode::Best => ReserveMode::BestEffort,
             Mode::Usage => ReserveMode::Usage,
         };
+        ask
+    }
+
+    async fn reserve(&self, id: u8, meaning: u8, mode: Mode, amounts: [i64; 2], ttl_ms: i64) -> Answer {
+        let ask = self.ask(&id.to_string(), meaning, mode, amounts, ttl_ms);
         match self.world.reserve(&ask).await {
             ReserveOutcome::Admitted { expires_at_ms, .. } => {
                 let record = self.record(id).await;
@@ -118,27 +125,20 @@ impl Subject {
         answer(self.world.extend_at(self.now_ms, &id.to_string(), ttl_ms).await)
     }
 
-    /// A new epoch: everything is cold, and comes back from what the ledger would know.
-    async fn lose_memory(&mut self, model: &Model) {
-        let mut open = Vec::new();
-        let mut resolved = Vec::new();
-        for id in 0..IDS {
-            if let Some(record) = self.world.record(&id.to_string()).await {
-                let list = if model.open().contains(&id) { &mut open } else { &mut resolved };
-                list.push((self.world.id(&id.to_string()), record));
+    /// A new epoch: everything is cold, and comes back from what the ledger would know: reservations of these keys, and
+    /// these counters.
+    async fn lose_memory(&mut self, keys: impl Iterator<Item = String>, counters: Vec<RestoredCounter>) {
+        let (mut open, mut resolved) = (Vec::new(), Vec::new());
+        for key in keys {
+            if let Some(record) = self.world.record(&key).await {
+                let is_open = record.head.state == ReservationState::Reserved;
+                let list = if is_open { &mut open } else { &mut resolved };
+                list.push((self.world.id(&key), record));
             }
         }
         self.epoch += 1;
         let (gate, partition) = (&self.world.gate, self.world.partition);
         gate.adopt(partition, Epoch(self.epoch), 0, Some(self.now_ms)).await.unwrap();
-        let told = |(at, counter): (usize, &Counter)| {
-            let cell = counter.at(self.now_ms);
-            let window_start_ms = counter.parameters.window().map_or(0, |window| window.start_ms);
-            let told = restored_counter(&name_of(at), cell.consumed, cell.reserved);
-            RestoredCounter { window_start_ms, ..told }
-        };
-        let survives = |(_, counter): &(usize, &Counter)| counter.parameters.holds_survive();
-        let counters = model.counters.iter().enumerate().filter(survives).map(told).collect();
         let page = self.world.page(&open, Some(WarmState { counters, ..WarmState::default() }));
         gate.restore_page(&RestorePage { now_ms: Some(self.now_ms), ..page }).await.unwrap();
         for (id, record) in resolved {
@@ -176,6 +176,13 @@ fn by_meter(amounts: Option<[i64; 2]>) -> Totals {
         (MeterId::parse(meter).unwrap(), Amount::from_integer(u64::try_from(amount).unwrap()))
     });
     Totals::ByMeter(named.collect())
+}
+
+/// What the ledger restores of the counter at this place, where it restores anything.
+fn told_of(at: usize, parameters: Parameters, consumed: i64, reserved: i64) -> Option<RestoredCounter> {
+    let window_start_ms = parameters.window().map_or(0, |window| window.start_ms);
+    let told = restored_counter(&name_of(at), consumed, reserved);
+    parameters.holds_survive().then_some(RestoredCounter { window_start_ms, ..told })
 }
 
 fn answer(outcome: ResolveOutcome) -> Answer {
@@ -275,7 +282,12 @@ async fn step_alike(subject: &mut Subject, model: &mut Model, steps: &[Step]) {
             Step::LoseMemory => {
                 // What was made before it is older than what is restored after it.
                 subject.now_ms += 1;
-                subject.lose_memory(model).await;
+                let told = model.counters.iter().enumerate().filter_map(|(at, counter)| {
+                    let cell = counter.at(subject.now_ms);
+                    told_of(at, counter.parameters, cell.consumed, cell.reserved)
+                });
+                let told = told.collect();
+                subject.lose_memory((0..IDS).map(|id| id.to_string()), told).await;
                 Answer::Nothing
             }
         };

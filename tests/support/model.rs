@@ -80,6 +80,11 @@ impl Counter {
         self.for_new_work(now_ms).cell
     }
 
+    /// What is stored of it, as it was when it moved last.
+    pub fn stored(&self) -> Option<&Cell> {
+        self.cell.as_ref()
+    }
+
     /// How much fits at this time.
     pub fn room(&self, now_ms: i64) -> i64 {
         self.room_in(&self.at(now_ms))
@@ -367,12 +372,6 @@ impl Model {
         for counter in self.counters.iter_mut().filter(|counter| !counter.parameters.holds_survive()) {
             counter.cell = None;
         }
-    }
-
-    /// Open holds, in the order of their ids.
-    pub fn open(&self) -> Vec<u8> {
-        let is_open = |hold: &Hold| hold.state == ReservationState::Reserved;
-        self.holds.iter().filter(|(_, hold)| is_open(hold)).map(|(id, _)| *id).collect()
     }
 
     /// Every reservation, by its id.

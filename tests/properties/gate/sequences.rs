@@ -57,8 +57,9 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// Turns how far back a step looks into an id: 0 in a reserve is a new reservation, the rest are about the latest four.
-fn name(step: Step, latest: &mut u8) -> Step {
+/// Turns how far back a step looks into an id: 0 in a reserve is a new reservation, the rest are
+/// about those made so many before the latest.
+pub(super) fn name(step: Step, latest: &mut u8) -> Step {
     match step {
         Step::Reserve { id: 0, meaning, mode, amounts, ttl_ms } => {
             *latest += 1;
