@@ -13,6 +13,8 @@ OUTAGE ?= 10
 CASES ?= 200
 # How many random bills are counted a second way.
 CARTS ?= 1000000
+# How many pairs of tenants are billed, of which one is corrected.
+BILLS ?= 1000
 # How many random histories of a token bucket are played.
 GIVE_BACKS ?= 1000000
 # How many operations the simulated year has.
@@ -27,7 +29,7 @@ FLOOD ?= 5000000
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm outage behaviour carts give-backs year bill trace flood lint fmt clean setup
+.PHONY: help run test bench storm outage behaviour carts bills give-backs year bill trace flood lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -54,6 +56,9 @@ behaviour: setup ## Hold the gate and the whole service against their models thr
 
 carts: ## Count a million random bills a second way (CARTS="1000000")
 	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating
+
+bills: setup ## Bill a thousand pairs of tenants, of which one is right in time and one is corrected (BILLS="1000")
+	TOLLGATE_BILLS=$(BILLS) $(CARGO) test --locked --release --test suite -- --nocapture properties::bills
 
 give-backs: ## Hold what token buckets give back against exact ones in a million random histories (GIVE_BACKS="1000000")
 	TOLLGATE_GIVE_BACKS=$(GIVE_BACKS) $(CARGO) test --locked --release --test suite -- --nocapture properties::give_backs

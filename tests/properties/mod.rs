@@ -1,5 +1,6 @@
 //! Random sequences of calls, on the real thing and on a model of it.
 
+mod bills;
 pub(crate) mod gate;
 mod give_backs;
 mod rating;
