@@ -10,8 +10,8 @@ use super::problem::{Code, Problem};
 const SEPARATOR: char = ';';
 
 /// A text as a spreadsheet shows it and does not carry it out: with an apostrophe before what may be a formula, also
-/// behind a semicolon, at which many countries' spreadsheets split. What has such an apostrophe already gets another, so
-/// that [`from_text`] finds each again.
+/// behind a semicolon, at which many countries' spreadsheets split. What has such an apostrophe already gets another,
+/// so that [`from_text`] finds each again.
 pub(crate) fn as_text(text: &str) -> String {
     let guarded = |part: &str| {
         let guard = if is_formula(part.trim_start_matches('\'')) { "'" } else { "" };

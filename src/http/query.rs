@@ -218,11 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_needs_its_kind() {
+    fn a_subject_without_a_kind_is_a_user_and_a_kind_needs_a_subject() {
         let subject = |text: &str| Query::parse(text).unwrap().subject();
-        assert!(subject("subject=user-42&kind=user").unwrap().is_some());
+        for same in ["subject=user-42&kind=user", "subject=user-42"] {
+            assert_eq!(subject(same).unwrap().unwrap().kind, SubjectKind::user(), "{same}");
+        }
         assert!(subject("").unwrap().is_none());
-        for bad in ["subject=user-42", "kind=user", "subject=%7Bx%7D&kind=user", "subject=a&kind=-"] {
+        for bad in ["kind=user", "subject=%7Bx%7D&kind=user", "subject=a&kind=-"] {
             assert!(subject(bad).is_err(), "{bad}");
         }
     }

@@ -42,9 +42,10 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Issues the next epoch, in one transaction, for each partition whose memory was found on node `run_id`; of each
-    /// the last epoch that was issued, and the one that the memory has: later where the ledger has lost some. Returns the epochs that are issued now: another instance may have been first.
-    /// Also makes the job due that restores what the gate forgets by the new epoch.
+    /// Issues the next epoch, in one transaction, for each partition whose memory was found on node `run_id`. Each
+    /// comes with the last epoch that was issued and the one that the memory has, later where the ledger lost some.
+    /// Returns the epochs that are issued now: another instance may have been first. Also makes the job due that
+    /// restores what the gate forgets by the new epoch.
     pub async fn raise_epochs(
         &self,
         from: &[(Partition, Epoch, Epoch)],

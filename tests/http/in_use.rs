@@ -116,7 +116,10 @@ async fn a_tenant_whose_first_hold_is_not_booked_yet_is_not_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_owes_nothing_but_an_adjustment_of_money_is_not_deleted() {
     let app = ten_a_day().await;
-    let owed = json!({ "tenant": "acme", "effect": "money", "amount": "500", "currency": "EUR", "reason": "set-up" });
+    let owed = json!({
+        "tenant": "acme", "effect": "money", "amount": "500", "currency": "EUR", "reason": "set-up",
+        "happened_at": "2026-01-01T00:00:00Z"
+    });
     app.post_keyed("/v1/adjustments", "owed", owed).await.expect(201);
     app.delete(TENANT).await.is_problem(409, "in_use");
     app.finish().await;

@@ -37,7 +37,7 @@ mod grants;
 mod grants_left;
 mod health;
 mod hostile;
-pub mod in_use;
+mod in_use;
 mod instances;
 mod intervals;
 mod kinds;

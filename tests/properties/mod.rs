@@ -9,8 +9,8 @@ mod year;
 
 use crate::support::process::from_environment;
 
-/// How many cases a run tries: all of them by `make behaviour`, which says how many it wants, and a quarter of them in an
-/// ordinary run.
+/// How many cases a run tries: all of them by `make behaviour`, which says how many it wants, and a quarter of them in
+/// an ordinary run.
 fn sized(cases: u32) -> u32 {
     if from_environment("TOLLGATE_BEHAVIOUR_CASES").is_some() { cases } else { cases / 4 }
 }

@@ -336,8 +336,8 @@ fn what_is_too_large_is_an_error_that_names_it() {
     );
     too_large(json!({ "model": "volume", "tiers": [{ "unit": "11" }] }), most);
     let sum = [
-        price(json!({ "model": "flat", "flat": "9999999999999999" })),
-        price(json!({ "id": "b", "model": "per_unit", "unit": "10" })),
+        price(json!({ "model": "flat", "flat": "90000000000000" })),
+        price(json!({ "id": "b", "model": "per_unit", "unit": "10.24" })),
     ];
     let error = bill_of(&sum, &used(most, "0"), &Terms::default()).unwrap_err();
     assert_eq!(error, RatingError::TooLarge("the sum".into()));

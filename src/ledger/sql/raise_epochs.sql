@@ -1,5 +1,5 @@
--- Inserts in one order, so that two instances never wait for each other. An epoch that the memory has and the ledger has
--- lost is issued too: events of it are still to be booked.
+-- Inserts in one order, so that two instances never wait for each other. An epoch that the memory has and the ledger
+-- has lost is issued too: events of it are still to be booked.
 INSERT INTO epochs (partition, epoch, run_id)
 SELECT f.partition, issued.epoch, $3
 FROM unnest($1::smallint[], $2::bigint[], $4::bigint[]) AS f(partition, epoch, found)

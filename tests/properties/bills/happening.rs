@@ -5,8 +5,8 @@
 //!   as it is (decisions 61 and 72). There everything is corrected before its period is closed, and of holds nothing.
 //! - A price on overage where something is held at the end of a month: by what was used then, the close decides which
 //!   period pays for the hold. There what that month used itself, and what stands in it, is corrected before its close.
-//! - A price on overage and an event that comes late: it takes of the quota of the month in which it is booked, so that
-//!   less of that is unused for what comes late for that month itself. Such a month is corrected before its close, too.
+//! - A price on overage and an event that comes late in a month at whose end something is held: it takes of the quota
+//!   of that month, and the close decides by what is left which period pays for the hold.
 //! - A price on overage and a carried hold of which too little was consumed: what it held beyond that has returned and
 //!   lapsed, so what is added is overage beyond the quota where it stands (decision 118).
 
@@ -128,15 +128,16 @@ struct Terms {
     goes_on: bool,
     /// In which months something is held at the end.
     holds: [bool; USED_MONTHS],
-    /// In which months events of earlier ones may come.
-    takes_late: [bool; MONTHS],
 }
 
 impl Terms {
     /// Whether what a month itself used, and what stands in it, is corrected before its close only.
     fn is_fixed(&self, month: usize) -> bool {
-        let holds = self.holds.get(month).is_some_and(|holds| *holds);
-        self.is_of_overage && (holds || self.takes_late[month])
+        self.is_of_overage && self.holds_in(month)
+    }
+
+    fn holds_in(&self, month: usize) -> bool {
+        self.holds.get(month).is_some_and(|holds| *holds)
     }
 
     /// Until when use of a month is corrected.
@@ -151,7 +152,7 @@ impl Terms {
     fn takes_event(&self, month: usize, at: Moment) -> bool {
         let (of, place) = (at.0 / IN_A_MONTH.len(), at.0 % IN_A_MONTH.len());
         let booked_in = if place == GRACE { of - 1 } else { of };
-        !self.is_of_overage || booked_in <= month || self.takes_late[booked_in]
+        !self.is_of_overage || booked_in <= month || !self.holds_in(booked_in)
     }
 }
 
@@ -161,15 +162,7 @@ impl Pair {
         let random = &mut StdRng::seed_from_u64(seed);
         let (rolls_over, preserves) = (random.random_bool(0.3), random.random_bool(0.3));
         let holds: [bool; USED_MONTHS] = std::array::from_fn(|_| random.random_bool(0.4));
-        let takes_late = std::array::from_fn(|month| {
-            !holds.get(month).is_some_and(|holds| *holds) && random.random_bool(0.5)
-        });
-        let terms = Terms {
-            is_of_overage: random.random_bool(0.6),
-            goes_on: rolls_over || preserves,
-            holds,
-            takes_late,
-        };
+        let terms = Terms { is_of_overage: random.random_bool(0.6), goes_on: rolls_over || preserves, holds };
         let quota =
             json!({ "meter": "page", "included": "50", "mode": "soft", "preserve_overage": preserves });
         let quota = quota.with("max_rollover", if rolls_over { "20" } else { "0" });
