@@ -5,7 +5,6 @@ pub mod events;
 mod kept_plans;
 mod key_filters;
 mod large_tables;
-mod leases;
 mod migrations;
 mod parking;
 mod policy;

@@ -6,6 +6,4 @@ ON CONFLICT (name) DO UPDATE SET
     expires_at = excluded.expires_at,
     fence = l.fence + (l.owner <> excluded.owner)::integer
 WHERE l.owner = excluded.owner OR l.expires_at <= clock_timestamp()
-    -- Later than any lease that is taken now: the clock has gone back since, and nobody may renew it.
-    OR l.expires_at > clock_timestamp() + $3::interval
 RETURNING l.name

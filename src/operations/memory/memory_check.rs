@@ -74,8 +74,9 @@ impl MemoryCheck {
     async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let checked = self.under_lease(check).await;
         if checked.is_ok() {
-            self.in_doubt.store(false, Ordering::Release);
+            // In this order: who meets an alarm after the second line begins a check of its own.
             self.checks.fetch_add(1, Ordering::AcqRel);
+            self.in_doubt.store(false, Ordering::Release);
         }
         self.ended.fetch_add(1, Ordering::AcqRel);
         checked

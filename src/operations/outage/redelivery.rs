@@ -262,8 +262,8 @@ impl Outage {
         if !self.core.gate.trusts_time() {
             return Ok(Some(GateError::Unavailable("its clock is not trusted".into())));
         }
-        // A full memory answers what only reads, and takes what ends a hold.
-        if !matches!(wanted, Wanted::Of(_)) && !self.core.gate.takes_writes() {
+        // A full memory answers what only reads, and takes what ends a hold; nothing new has to wait for that.
+        if matches!(wanted, Wanted::Others) && !self.core.gate.takes_writes() {
             return Ok(Some(GateError::Unavailable("it takes no writes".into())));
         }
         match self.probe(partition, tenant).await {

@@ -111,32 +111,31 @@ impl PolicyVerbs {
     ) -> Answer<Rows<Value>> {
         let limit = page.rows_max();
         let after = page.after.as_deref().map(place).transpose()?;
-        let shown = |tenant: &Value| {
+        let shown = |tenant: &Value, after: Option<&str>| {
             let mut own = items.of(tenant);
-            own.retain(|item| wanted(item) && after.as_ref().is_none_or(|after| place_of(item) > *after));
-            own.sort_by_key(place_of);
+            own.retain(|item| wanted(item) && after.is_none_or(|after| id_of(item) > after));
+            own.sort_by(|one, other| id_of(one).cmp(id_of(other)));
             own
         };
-        let mut found = match tenant {
-            Some(tenant) => {
-                shown(&self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?.definition)
+        // The page before may have ended among the items of a tenant. The order of tenants is the database's.
+        let (mut last, within) = after.unzip();
+        let mut found = match (tenant, &last) {
+            (Some(tenant), _) => {
+                let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
+                shown(&stored.definition, within.as_deref())
             }
-            // The page before may have ended among the items of a tenant.
-            None => match after.as_ref().map(|(tenant, _)| TenantId::parse(tenant)).transpose() {
-                Ok(Some(tenant)) => {
-                    let stored = self.core.ledger.read_tenant_definition(&tenant).await?;
-                    stored.map_or_else(Vec::new, |stored| shown(&stored.definition))
-                }
-                Ok(None) => Vec::new(),
-                Err(_) => return Err(OperationError::bad_cursor()),
-            },
+            (None, Some(of)) => {
+                let tenant = TenantId::parse(of).map_err(|_| OperationError::bad_cursor())?;
+                let stored = self.core.ledger.read_tenant_definition(&tenant).await?;
+                stored.map_or_else(Vec::new, |stored| shown(&stored.definition, within.as_deref()))
+            }
+            (None, None) => Vec::new(),
         };
-        let mut last = after.as_ref().map(|(tenant, _)| tenant.clone());
         while tenant.is_none() && found.len() <= limit {
             let read = self.core.ledger.tenants_with_own(list, last.as_deref(), TENANTS_MAX).await?;
             let Some(tenant) = read.last() else { break };
             last = tenant["id"].as_str().map(str::to_owned);
-            found.extend(read.iter().flat_map(shown));
+            found.extend(read.iter().flat_map(|tenant| shown(tenant, None)));
         }
         Ok(Rows::page(found, limit, |item| serde_json::to_string(&place_of(item)).unwrap_or_default()))
     }
@@ -290,9 +289,12 @@ impl Items {
 /// A place in a list of items: the tenant and the item.
 type Place = (String, String);
 
+fn id_of(item: &Value) -> &str {
+    item["id"].as_str().unwrap_or_default()
+}
+
 fn place_of(item: &Value) -> Place {
-    let text = |field: &str| item[field].as_str().unwrap_or_default().to_owned();
-    (text("tenant"), text("id"))
+    (item["tenant"].as_str().unwrap_or_default().to_owned(), id_of(item).to_owned())
 }
 
 fn place(text: &str) -> Answer<Place> {
