@@ -106,7 +106,7 @@ impl Books {
         let ledger = Ledger::connect(options).await.unwrap();
         ledger.install(PARTITIONS, [7; 32]).await.unwrap();
         for row in ledger.epochs().await.unwrap() {
-            ledger.raise_epochs(&[(row.partition, row.epoch)], "bench").await.unwrap();
+            ledger.raise_epochs(&[(row.partition, row.epoch, row.epoch)], "bench").await.unwrap();
         }
         let client = connect(&postgres.url()).await;
         let ids = ReservationIds::new(&SECRET);

@@ -221,7 +221,7 @@ async fn a_refused_check_leaves_all_byte_for_byte_and_of_several_together_one_is
             let world = World::over(Arc::clone(&server)).await;
             count_by_check(&world, clock(START_MS), &half).await;
             count_by_check(&world, clock(START_MS + 2_500), &half).await;
-            count_by_check(&world, clock(LATER_MS - 500), &[last.clone()]).await;
+            count_by_check(&world, clock(LATER_MS - 500), std::slice::from_ref(&last)).await;
             let before = (dump(&server), ends(&server));
             // Of those that admit one call at a time, the second of two together would be refused.
             let is_of_units =
