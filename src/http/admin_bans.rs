@@ -19,6 +19,7 @@ use super::version;
 use crate::domain::ids::{BanId, SubjectKind, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::reservation::SubjectHash;
+use crate::operations::Items;
 use crate::operations::ListedBan;
 use crate::operations::answers::{LimitBan, PlacedBan};
 use crate::operations::requests::{BansRequest, PlacedBy};
@@ -134,7 +135,7 @@ pub(super) async fn get_ban(
         return json(HttpResponse::Ok(), &LimitBanRow::of(&tenant, placed));
     }
     let id = ban_id(&id)?;
-    version::versioned(state.read(state.operations.policy.get_ban(&tenant, id.as_str())).await?)
+    version::versioned(state.read(state.operations.policy.get_item(Items::BANS, &tenant, id.as_str())).await?)
 }
 
 /// Place or replace a ban of the tenant that the body names.
@@ -167,7 +168,10 @@ pub(super) async fn put_ban(
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.policy.put_ban(id.as_str(), body.0.as_bytes(), precondition, caller.actor()).await
+            operations
+                .policy
+                .put_item(Items::BANS, id.as_str(), body.0.as_bytes(), precondition, caller.actor())
+                .await
         }))
         .await??;
     version::versioned(answer)
@@ -201,7 +205,10 @@ pub(super) async fn delete_ban(
         let precondition = version::deletion(request.headers())?;
         let id = ban_id(&id)?;
         let deleting = Box::pin(async move {
-            operations.policy.delete_ban(&tenant, id.as_str(), precondition, caller.actor()).await
+            operations
+                .policy
+                .delete_item(Items::BANS, &tenant, id.as_str(), precondition, caller.actor())
+                .await
         });
         state.mutate(deleting).await??;
     }

@@ -13,6 +13,7 @@ use super::query::Query;
 use super::state::State;
 use super::version;
 use crate::domain::ids::{OverrideId, TenantId};
+use crate::operations::Items;
 use crate::operations::requests::OverridesRequest;
 
 /// List overrides, by tenant and id.
@@ -56,7 +57,9 @@ pub(super) async fn get_override(
 ) -> Result<HttpResponse, Problem> {
     let id = override_id(&id)?;
     let tenant = tenant_of(&request)?;
-    version::versioned(state.read(state.operations.policy.get_override(&tenant, id.as_str())).await?)
+    version::versioned(
+        state.read(state.operations.policy.get_item(Items::OVERRIDES, &tenant, id.as_str())).await?,
+    )
 }
 
 /// Create or replace an override of the tenant that the body names.
@@ -90,7 +93,10 @@ pub(super) async fn put_override(
     let answer = state
         .mutate(Box::pin(async move {
             let body = body.0.as_bytes();
-            operations.policy.put_override(id.as_str(), body, precondition, caller.actor()).await
+            operations
+                .policy
+                .put_item(Items::OVERRIDES, id.as_str(), body, precondition, caller.actor())
+                .await
         }))
         .await??;
     version::versioned(answer)
@@ -119,7 +125,10 @@ pub(super) async fn delete_override(
     let operations = state.operations.clone();
     state
         .mutate(Box::pin(async move {
-            operations.policy.delete_override(&tenant, id.as_str(), precondition, caller.actor()).await
+            operations
+                .policy
+                .delete_item(Items::OVERRIDES, &tenant, id.as_str(), precondition, caller.actor())
+                .await
         }))
         .await??;
     Ok(HttpResponse::NoContent().finish())

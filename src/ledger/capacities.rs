@@ -58,31 +58,22 @@ impl Ledger {
 
 /// A transaction that changes a quota's capacity, or opens a period of it, has the tenant to itself. Otherwise a period
 /// could be opened and sent to the gate with the version that a grant has just raised, but without the grant.
+/// Returns whether there is such a tenant.
 pub(crate) async fn lock_tenant(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
-) -> Result<(), LedgerError> {
-    lock_tenants(connection, std::iter::once(tenant)).await
-}
-
-/// As [`lock_tenant`]; returns whether there is such a tenant.
-pub(crate) async fn lock_known_tenant(
-    connection: &mut AsyncPgConnection,
-    tenant: &TenantId,
 ) -> Result<bool, LedgerError> {
-    let lock = tenants::table.select(tenants::id).filter(tenants::id.eq(tenant)).for_update();
-    Ok(lock.execute(connection).await? > 0)
+    Ok(lock_tenants(connection, std::iter::once(tenant)).await? > 0)
 }
 
-/// [`lock_tenant`] for several tenants, in the order of their names.
+/// [`lock_tenant`] for several tenants, in the order of their names. Returns how many of them there are.
 pub(crate) async fn lock_tenants(
     connection: &mut AsyncPgConnection,
     named: impl Iterator<Item = &TenantId>,
-) -> Result<(), LedgerError> {
+) -> Result<usize, LedgerError> {
     let named = tenants::id.eq_any(named.collect::<Vec<_>>());
     let lock = tenants::table.select(tenants::id).filter(named).order(tenants::id).for_update();
-    lock.execute(connection).await?;
-    Ok(())
+    Ok(lock.execute(connection).await?)
 }
 
 /// Raises the version of the quota's periods that have not ended, and notes that the gate lacks it.

@@ -15,7 +15,7 @@ use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
     AdjustmentGrant, BookedAs, Decided, Lowered, NewAdjustment, ParkedState, Posted, StoredAdjustment,
-    StoredGrant, Unbookable, Verdict,
+    StoredGrant, Verdict,
 };
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::calls::Calls;
@@ -77,7 +77,7 @@ impl Adjustments {
         let now_ms = self.core.clock.now_ms();
         let new = NewAdjustment { id, terms: terms.clone(), booked_as, needs_approval, now_ms };
         let mut posted = self.core.ledger.post_adjustment(new.clone(), actor).await?;
-        if matches!(posted, Posted::Refused(Unbookable::NotUsedThen(_))) {
+        if matches!(&posted, Posted::Refused(why) if why.may_pass()) {
             self.catch_up(entry.partition).await?;
             posted = self.core.ledger.post_adjustment(new, actor).await?;
         }
@@ -170,7 +170,7 @@ impl Adjustments {
         let now_ms = self.core.clock.now_ms();
         let verdict = Verdict { approves, booked_as, now_ms, actor: actor.to_owned() };
         let mut decided = self.core.ledger.decide_adjustment(id, verdict.clone()).await?;
-        if matches!(decided, Some(Decided::Refused(Unbookable::NotUsedThen(_)))) {
+        if matches!(&decided, Some(Decided::Refused(why)) if why.may_pass()) {
             self.catch_up(entry.partition).await?;
             decided = self.core.ledger.decide_adjustment(id, verdict).await?;
         }

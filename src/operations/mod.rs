@@ -70,7 +70,7 @@ pub use options::{DecisionLogOptions, DecisionsOptions, OperationsOptions};
 pub use outage::{ConflictChoice, ConflictView, Outage, SHARE_BEAT};
 pub use periods::Periods;
 pub use plan_changes::PlanChanges;
-pub use policy::PolicyVerbs;
+pub use policy::{Items, PolicyVerbs};
 pub use progress::Positions;
 pub use reads::{EntryExport, Health, Readiness, Reads, Snapshot};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};

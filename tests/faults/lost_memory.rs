@@ -252,6 +252,30 @@ async fn an_epoch_that_the_ledger_has_lost_is_issued_again_with_the_one_after_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_meets_an_epoch_which_the_ledger_has_lost_books_its_events() {
+    let app = an_app().without_writer().start().await;
+    with_limits(&app).await;
+    app.use_pages("before", "1").await.expect(201);
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    app.drained().await;
+    // Somebody else has the leases of its outboxes, so that it learns of nothing meanwhile.
+    as_owner(&app.database, "UPDATE leases SET owner = 'nobody', expires_at = now() + interval '1 hour' WHERE name LIKE 'writer/%'")
+        .await
+        .unwrap();
+    app.redis.flush().await;
+    app.use_pages("of the lost epoch", "2").await.expect(201);
+    as_owner(&app.database, "DELETE FROM epochs WHERE epoch = 2").await.unwrap();
+    as_owner(&app.database, "DELETE FROM leases WHERE owner = 'nobody'").await.unwrap();
+    app.drained().await;
+    app.use_pages("after", "4").await.expect(201);
+    app.drained().await;
+    let booked = "SELECT trim_scale(sum(consumed)) FROM usage_hourly";
+    assert_eq!(rows(&app.database, booked).await, ["7"]);
+    writer.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repeat_from_before_a_loss_of_memory_is_confirmed_as_soon_as_the_books_are_asked() {
     const WAIT_FOR_A_CURSOR: Duration = Duration::from_millis(200);
     let app = spawn_app().await;

@@ -20,6 +20,7 @@ mod late_parking;
 mod lost_in_a_call;
 mod lost_memory;
 mod old_keys;
+mod places_to_park;
 mod rebuild;
 mod reconciliation;
 mod refused;

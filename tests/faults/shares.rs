@@ -171,6 +171,39 @@ async fn looks_and_dry_runs_ask_for_no_share() {
     app.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn while_memory_may_be_lost_an_instance_has_no_share() {
+    let app = impatient().start().await;
+    app.define("meters/call", json!({ "unit": "call", "booked": false })).await;
+    app.define("operations/call", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
+    let hour = json!({ "id": "hour", "meter": "call", "window": "hour" });
+    app.define("plans/plan", json!({ "limits": [local(hour)] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    let call = json!({ "tenant": "acme", "operation": "call" });
+    app.post(CHECK, call.clone()).await.expect(200);
+    app.app().operations.outage.renew_shares().await;
+    let frozen = app.redis.freeze();
+    let by_its_share = app.post(CHECK, call.clone()).await.expect(200);
+    assert_eq!((&by_its_share.body["allowed"], &by_its_share.body["degraded"]), (&json!(true), &json!(true)));
+    drop(frozen);
+    wait_for("the gate answers", PATIENCE, async || {
+        let answer = app.post(CHECK, call.clone()).await;
+        (answer.status == 200 && answer.body["degraded"] != json!(true)).then_some(())
+    })
+    .await;
+    app.app().operations.outage.renew_shares().await;
+    // Nobody can tell what of its memory is left.
+    app.database.close().await;
+    app.redis.flush().await;
+    app.post(CHECK, call.clone()).await.is_problem(503, "gate_unavailable");
+    app.database.open().await;
+    wait_for("the memory is checked", PATIENCE, async || {
+        (app.post(CHECK, call.clone()).await.status == 200).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
 /// An instance that had used four of its day, and has a share of eighteen.
 async fn with_a_share(app: &TestApp) {
     let day = json!({ "id": "day", "meter": "page", "window": "day" });

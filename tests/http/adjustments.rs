@@ -4,6 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::events::{event, send};
+use super::in_use::{connect, hold_up_the_writer, waits_for_the_lock};
 use super::statements::{amounts, draft, price};
 use crate::jobs::statements::{ISSUED, faults, in_march, per_page, run, statement};
 use crate::ledger::{as_owner, rows};
@@ -83,6 +84,19 @@ async fn usage_of_a_closed_period_is_corrected_in_the_open_one_apart_from_its_al
     let line = json!([{ "kind": "usage", "meter": "page", "billed": "80.00", "corrected": "55.00", "amount": "-25.00" }]);
     assert_eq!(statement(&app, 3).await["lines"], line);
     assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_just_came_late_for_a_closed_period_may_be_taken_back_before_it_is_booked() {
+    let app = after_march(json!([])).await;
+    let holder = hold_up_the_writer(&app).await;
+    let (answer, ()) = tokio::join!(app.post_keyed(ADJUSTMENTS, "less", of_march("-90")), async {
+        waits_for_the_lock(&connect(&app).await, "cursors").await;
+        send(&app, &event("late", 15, Some("2026-03-20T10:00:00Z"))).await.expect(202);
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    });
+    assert_eq!(answer.expect(201).text("/status"), "booked");
     app.finish().await;
 }
 

@@ -18,18 +18,39 @@ pub(super) fn complete(components: &mut Components) {
     }
 }
 
-/// The body of a call that names the object in its path: there `id` may be left out.
+/// The body of a call that names the object in its path: there `id` may be left out. What its answer shows may stay in
+/// it, so that an object that was read can be put back.
 pub(super) fn leave_id_to_the_path(operation: &mut Operation, components: &mut Components) {
+    let answer = operation.responses.responses.get("200").and_then(|answer| match answer {
+        RefOr::T(answer) => answer.content.values().find_map(|content| match content {
+            RefOr::T(content) => object_of(content.schema.as_ref()?, components),
+            RefOr::Ref(_) => None,
+        }),
+        RefOr::Ref(_) => None,
+    });
+    let shown = answer.map(|(_, object)| object.properties.clone()).unwrap_or_default();
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {
         let RefOr::T(content) = content else { continue };
-        let Some(RefOr::Ref(reference)) = &content.schema else { continue };
-        let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
-        let Some(RefOr::T(Schema::Object(whole))) = components.schemas.get(name) else { continue };
+        let found = content.schema.as_ref().and_then(|schema| object_of(schema, components));
+        let Some((name, whole)) = found else { continue };
         let (mut whole, name) = (whole.clone(), format!("{}Body", name.trim_end_matches("Document")));
         whole.required.retain(|field| field != "id");
+        for (field, property) in &shown {
+            whole.properties.entry(field.clone()).or_insert_with(|| property.clone());
+        }
         content.schema = Some(RefOr::Ref(Ref::from_schema_name(&name)));
         components.schemas.insert(name, RefOr::T(Schema::Object(whole)));
+    }
+}
+
+/// The object that a schema refers to, with its name.
+fn object_of<'a>(schema: &'a RefOr<Schema>, components: &'a Components) -> Option<(&'a str, &'a Object)> {
+    let RefOr::Ref(reference) = schema else { return None };
+    let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
+    match components.schemas.get(name) {
+        Some(RefOr::T(Schema::Object(object))) => Some((name, object)),
+        _ => None,
     }
 }
 

@@ -114,6 +114,13 @@ pub enum Unbookable {
     NotConsumedOfHold(Decimal, i64),
 }
 
+impl Unbookable {
+    /// Whether it may be bookable once everything is booked that was used by now.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::NotUsedThen(_) | Self::BelowZero(_))
+    }
+}
+
 /// What became of an adjustment that was to be posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Posted {
@@ -293,7 +300,7 @@ async fn post(
         return Ok(Posted::Before(stored));
     }
     // A tenant is deleted before it, or not any more.
-    if !capacities::lock_known_tenant(connection, &new.terms.tenant).await? {
+    if !capacities::lock_tenant(connection, &new.terms.tenant).await? {
         return Ok(Posted::Refused(Unbookable::NoTenant));
     }
     let way = match prepare(connection, new.id, &new.terms, new.booked_as, grace_ms).await? {

@@ -116,13 +116,11 @@ impl Admission {
     }
 
     fn within(&self, bound: Bound) -> Answer<()> {
-        // Nothing is added to the outbox of a gate that is away, and nobody knows how long it is by now.
-        if self.core.gate.breaker_state() != BreakerState::Closed {
-            return Ok(());
-        }
         let events = self.backlog.events.load(Ordering::Relaxed);
         let bytes = self.backlog.bytes.load(Ordering::Relaxed);
-        if bound.is_met(events, bytes) { Err(OperationError::Overloaded) } else { Ok(()) }
+        // Nothing is added to the outbox of a gate that is away, and nobody knows how long it is by now.
+        let is_met = bound.is_met(events, bytes) && self.core.gate.breaker_state() == BreakerState::Closed;
+        if is_met { Err(OperationError::Overloaded) } else { Ok(()) }
     }
 
     async fn note_backlog(&self, standings: &[OutboxState]) {

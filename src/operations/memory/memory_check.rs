@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use crate::domain::ids::{Epoch, OutboxId, Partition};
-use crate::gate::{BreakerState, GateError};
+use crate::gate::{BreakerState, GateError, PartitionFacts};
 use crate::ledger::PartitionRow;
 use crate::ledger::lease::Lease;
 use crate::operations::core::Core;
@@ -105,28 +105,48 @@ impl MemoryCheck {
     async fn check_node(&self) -> Answer<()> {
         let run_id = self.core.gate.run_id().await?;
         let rows = self.core.ledger.epochs().await?;
-        let mut intact = true;
-        for row in &rows {
-            intact &= self.kept_its_memory(row, &run_id).await?;
-        }
-        if intact {
+        let found = self.memory_of(&rows).await?;
+        if rows.iter().zip(&found).all(|(row, facts)| self.kept_its_memory(row, facts, &run_id)) {
             for row in &rows {
                 self.core.gate.set_epoch(row.partition, row.epoch);
                 self.core.gate.note_cursor(row.partition, row.cursor);
             }
         } else {
-            self.begin_epochs(&rows, &run_id).await?;
+            self.begin_epochs(&rows, &found, &run_id).await?;
         }
         self.core.gate.load_scripts(&run_id).await?;
         Ok(())
     }
 
-    async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
-        let mut from = Vec::with_capacity(rows.len());
+    /// What the gate has of these partitions, in the same order.
+    async fn memory_of(&self, rows: &[PartitionRow]) -> Answer<Vec<PartitionFacts>> {
+        let mut found = Vec::with_capacity(rows.len());
         for row in rows {
-            let found = self.core.gate.partition_facts(row.partition).await?.epoch;
-            let found = found.max(self.core.gate.epoch(row.partition));
-            from.push((row.partition, row.epoch, found.unwrap_or(row.epoch)));
+            found.push(self.core.gate.partition_facts(row.partition).await?);
+        }
+        Ok(found)
+    }
+
+    /// The newest epoch of a partition that the gate has or that this instance knows, if it is newer than the one that
+    /// was issued last: the ledger has lost it.
+    fn lost_by_ledger(&self, row: &PartitionRow, facts: &PartitionFacts) -> Option<Epoch> {
+        facts.epoch.max(self.core.gate.epoch(row.partition)).filter(|epoch| *epoch > row.epoch)
+    }
+
+    /// Begins a new epoch of each partition; `found` is what the gate has of it.
+    async fn begin_epochs(
+        &self,
+        rows: &[PartitionRow],
+        found: &[PartitionFacts],
+        run_id: &str,
+    ) -> Answer<()> {
+        let mut from = Vec::with_capacity(rows.len());
+        for (row, facts) in rows.iter().zip(found) {
+            let lost = self.lost_by_ledger(row, facts);
+            if let Some(Epoch(epoch)) = lost {
+                tracing::error!(partition = %row.partition, epoch, "the ledger has lost this epoch: it is issued again");
+            }
+            from.push((row.partition, row.epoch, lost.unwrap_or(row.epoch)));
         }
         for (partition, issued) in self.core.ledger.raise_epochs(&from, run_id).await? {
             let adopted = self.core.gate.adopt(partition, issued, NO_FLOOR_MS, self.sweep_start()).await?;
@@ -163,13 +183,12 @@ impl MemoryCheck {
 
     /// Whether the partition kept its memory: same server process, same epoch, and an outbox that reaches at least as
     /// far as the highest known id.
-    async fn kept_its_memory(&self, row: &PartitionRow, run_id: &str) -> Answer<bool> {
-        if row.run_id != run_id || row.epoch == Epoch(0) {
-            return Ok(false);
-        }
-        let facts = self.core.gate.partition_facts(row.partition).await?;
+    fn kept_its_memory(&self, row: &PartitionRow, facts: &PartitionFacts, run_id: &str) -> bool {
         let known = row.cursor.max(self.core.gate.highest_known(row.partition));
-        Ok(facts.epoch == Some(row.epoch) && outbox_reaches(facts.last_id, known, row.epoch))
+        row.run_id == run_id
+            && row.epoch != Epoch(0)
+            && facts.epoch == Some(row.epoch)
+            && outbox_reaches(facts.last_id, known, row.epoch)
     }
 
     /// Handles a writer's finding: the outbox no longer holds the event booked last, at `cursor`. No other check
@@ -178,22 +197,27 @@ impl MemoryCheck {
         let _one_at_a_time = self.checking.lock().await;
         if let Some(epoch) = self.core.gate.epoch(partition).filter(|epoch| *epoch > cursor.epoch) {
             let rows = self.core.ledger.epochs().await?;
+            // One that the ledger has lost is not issued.
             if rows.iter().any(|row| row.partition == partition && row.epoch >= epoch) {
                 return Ok(());
             }
-            tracing::error!(%partition, epoch = epoch.0, "the ledger has lost this epoch: it is issued again");
-            return self.alone_among_instances(self.check_node()).await;
         }
         self.alone_among_instances(self.renew_node(partition, cursor)).await
     }
 
     async fn renew_node(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
         let rows = self.core.ledger.epochs().await?;
-        if rows.iter().any(|row| row.partition == partition && row.epoch > cursor.epoch) {
+        let found = self.memory_of(&rows).await?;
+        // Where a newer epoch has begun, whether or not the ledger still has it, its events are to be booked.
+        let has_begun = rows.iter().zip(&found).any(|(row, facts)| {
+            row.partition == partition
+                && (row.epoch > cursor.epoch || self.lost_by_ledger(row, facts).is_some())
+        });
+        if has_begun {
             return self.check_node().await;
         }
         let run_id = self.core.gate.run_id().await?;
-        self.begin_epochs(&rows, &run_id).await?;
+        self.begin_epochs(&rows, &found, &run_id).await?;
         if let Some(epoch) = self.core.gate.epoch(partition) {
             // What the old epoch still holds after the cursor is never booked, so nobody may wait for it.
             let dropped = self.core.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;

@@ -2,8 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::bans::BANS;
-use super::overrides::OVERRIDES;
 use super::policy_change::Attempts;
 use super::policy_draft::to_json;
 use super::preconditions::take_version;
@@ -20,11 +18,11 @@ use crate::operations::requests::{Page, Precondition};
 
 /// A list of a tenant whose items are resources.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Items {
+pub struct Items {
     /// The tenant's field.
-    pub(super) field: &'static str,
+    field: &'static str,
     /// What one of them is called.
-    pub(super) item: &'static str,
+    item: &'static str,
 }
 
 /// Plans of subjects, which are no resources of their own.
@@ -32,7 +30,7 @@ const PLANS_OF_SUBJECTS: Items = Items { field: "subjects", item: "subject" };
 
 impl PolicyVerbs {
     /// Creates or replaces an item: `body` has its fields and `tenant`.
-    pub(super) async fn put_item(
+    pub async fn put_item(
         &self,
         items: Items,
         id: &str,
@@ -68,12 +66,7 @@ impl PolicyVerbs {
     }
 
     /// An item of a tenant, with the tenant's version.
-    pub(super) async fn get_item(
-        &self,
-        items: Items,
-        tenant: &TenantId,
-        id: &str,
-    ) -> Answer<StoredDefinition> {
+    pub async fn get_item(&self, items: Items, tenant: &TenantId, id: &str) -> Answer<StoredDefinition> {
         let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
         let found = items.of(&stored.definition).into_iter().find(|each| each["id"] == id);
         let definition = found.ok_or_else(|| items.missing(id))?;
@@ -81,7 +74,7 @@ impl PolicyVerbs {
     }
 
     /// Deletes an item of a tenant.
-    pub(super) async fn delete_item(
+    pub async fn delete_item(
         &self,
         items: Items,
         tenant: &TenantId,
@@ -147,7 +140,7 @@ impl PolicyVerbs {
         subject: &Subject,
         actor: &str,
     ) -> Answer<()> {
-        for items in [BANS, OVERRIDES, PLANS_OF_SUBJECTS] {
+        for items in [Items::BANS, Items::OVERRIDES, PLANS_OF_SUBJECTS] {
             let names = |item: &Value| {
                 let named = if items.field == PLANS_OF_SUBJECTS.field { item } else { &item["subject"] };
                 named["kind"] == subject.kind.as_str() && named["id"] == subject.id.as_str()
@@ -246,6 +239,11 @@ impl PolicyVerbs {
 }
 
 impl Items {
+    /// Changes of limits for the tenant or one of its subjects.
+    pub const OVERRIDES: Self = Self { field: "overrides", item: "override" };
+    /// Bans of the tenant or of its subjects that admins have placed.
+    pub const BANS: Self = Self { field: "bans", item: "ban" };
+
     /// Those of a tenant's definition, each with the tenant.
     fn of(self, tenant: &Value) -> Vec<Value> {
         let mut items = tenant[self.field].as_array().cloned().unwrap_or_default();

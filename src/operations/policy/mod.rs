@@ -34,6 +34,7 @@ use crate::operations::options::OperationsOptions;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::INSTALLATION;
 use crate::operations::requests::{ApplyRequest, Page, Precondition};
+pub use items::Items;
 use policy_change::{Target, Terms};
 use policy_draft::{Settled, internal};
 use preconditions::take_version;
