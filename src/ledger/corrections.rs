@@ -109,10 +109,11 @@ pub(super) struct StoredCorrection {
     /// What of that was held, of holds that were carried over.
     #[diesel(sql_type = Numeric)]
     pub(super) of_held: Decimal,
-    /// Whether the meter has a close of that period: it has none where nothing of it was in the books by then.
+    /// Whether the meter's quota of that period was opened: it was not where nothing of it was used.
     #[diesel(sql_type = Bool)]
-    pub(super) is_closed: bool,
+    pub(super) is_opened: bool,
     /// What was unused of the closed period's quota: it lapsed, rolled over, or returned of a hold that was carried on.
+    /// A quota that was not opened is no part of it.
     #[diesel(sql_type = Numeric)]
     pub(super) unused: Decimal,
     /// What was consumed in that period of holds that were carried to it, less what the one before had paid for.

@@ -34,11 +34,7 @@ async fn what_a_plan_included_pays_for_late_use_of_a_period_whose_quota_was_neve
     run(&app).await;
     app.define("plans/plan", json!({ "quotas": [quota_of("20").with("mode", "soft")] })).await;
     if is_adjusted {
-        let more = json!({
-            "tenant": "acme", "meter": "page", "effect": "usage", "amount": "58", "reason": "lost",
-            "happened_at": "2026-03-20T10:00:00Z"
-        });
-        app.post_keyed("/v1/adjustments", "more", more).await.expect(201);
+        corrects(&app, "more", "58", "2026-03-20T10:00:00Z").await;
     } else {
         send(&app, &event("late", 58, Some("2026-03-20T10:00:00Z"))).await;
     }
@@ -48,6 +44,39 @@ async fn what_a_plan_included_pays_for_late_use_of_a_period_whose_quota_was_neve
     assert_eq!(issued, ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 8"], "March's plan included fifty");
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
+}
+
+#[rstest]
+#[case::less("-20")]
+#[case::more("20")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_correction_that_stands_in_an_unused_period_takes_nothing_of_what_its_plan_included(
+    #[case] of_march: &str,
+) {
+    let app = with_overage_in_march().await;
+    app.use_pages("march", 80).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    corrects(&app, "march", of_march, "2026-03-20T10:00:00Z").await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    corrects(&app, "april", "58", "2026-04-20T10:00:00Z").await;
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    let note = format!("3 1 2026-03 {of_march}");
+    let expected = ["1 2026-03 30", "2 2026-04 0", &note, "4 2026-05 0", "5 2 2026-04 8"];
+    assert_eq!(rows(&app.database, ISSUED).await, expected);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+/// Adjusts what was used at an instant by so many pages.
+async fn corrects(app: &TestApp, key: &str, amount: &str, happened_at: &str) {
+    let body = json!({
+        "tenant": "acme", "meter": "page", "effect": "usage", "amount": amount, "reason": "counted wrongly",
+        "happened_at": happened_at
+    });
+    app.post_keyed("/v1/adjustments", key, body).await.expect(201);
 }
 
 #[rstest]
@@ -69,11 +98,7 @@ async fn late_use_of_the_month_before_takes_no_quota_from_late_use_of_the_month_
     assert_eq!(rows(&app.database, ISSUED).await, so_far);
     // Thirty-five of April's fifty are used by now.
     if is_adjusted {
-        let more = json!({
-            "tenant": "acme", "meter": "page", "effect": "usage", "amount": "5", "reason": "lost",
-            "happened_at": "2026-04-20T10:00:00Z"
-        });
-        app.post_keyed("/v1/adjustments", "more", more).await.expect(201);
+        corrects(&app, "more", "5", "2026-04-20T10:00:00Z").await;
     } else {
         send(&app, &event("later", 5, Some("2026-04-20T10:00:00Z"))).await;
     }

@@ -244,7 +244,7 @@ impl Books {
         }))
     }
 
-    /// What is booked by now for an earlier period. Where a meter has no close of it, nothing of its quota was used:
+    /// What is booked by now for an earlier period. Where a meter's quota of it was not opened, nothing of it was used:
     /// all that the plan included was unused.
     fn late_use(&self, due: &DuePeriod, start_ms: i64) -> BTreeMap<MeterId, LateUse> {
         let key = (due.tenant.clone(), start_ms);
@@ -265,10 +265,11 @@ impl Books {
             let (own_of_held, own_paid) =
                 own.map_or_else(Default::default, |own| (own.of_held, own.paid_before()));
             sum.paid_before = paid_before(own_of_held + *of_held, part.charged) - own_paid;
-            sum.unused = match at_end {
-                Some(terms) if !part.is_closed => terms.included(&part.meter),
-                _ => unused_after(part, own.copied()),
+            let included = match at_end {
+                Some(terms) if !part.is_opened => terms.included(&part.meter),
+                _ => Amount::ZERO,
             };
+            sum.unused = unused_after(part, own.copied(), included);
         }
         late_use.into_iter().map(|(meter, (sum, _))| (meter, sum)).collect()
     }
@@ -280,11 +281,12 @@ impl Books {
 }
 
 /// What is unused of a closed period's quota once its statement has said what is corrected of its own: more use of that
-/// has taken of it, and what less there was than overage is unused too.
-fn unused_after(part: &StoredCorrection, own: Option<&StoredCorrection>) -> Amount {
+/// has taken of it, and what less there was than overage is unused too. `not_opened` of it is unused in any case.
+fn unused_after(part: &StoredCorrection, own: Option<&StoredCorrection>, not_opened: Amount) -> Amount {
     let burnt = own.map_or(Decimal::ZERO, StoredCorrection::adjusted_of_burnt);
     let more = (-burnt - part.overage).max(Decimal::ZERO);
-    Amount::from_decimal(part.unused - burnt.max(Decimal::ZERO) + more).unwrap_or_default()
+    let unused = not_opened.decimal() + part.unused;
+    Amount::from_decimal(unused - burnt.max(Decimal::ZERO) + more).unwrap_or_default()
 }
 
 #[derive(QueryableByName)]

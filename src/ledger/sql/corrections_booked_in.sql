@@ -1,7 +1,7 @@
 -- What returns of holds that go over later is not known to a statement, so what it has of its own period leaves that
 -- out. Nobody before the period had paid for `charged` of the holds that were consumed in it. What was used beyond its
 -- quota matters to notes alone. What came late for earlier periods is no use of this one.
-SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.of_held, k.tenant IS NOT NULL AS is_closed,
+SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.of_held, q.tenant IS NOT NULL AS is_opened,
     coalesce(k.lapsed + k.rolled + greatest(e.consumed - greatest(b.overage - k.paid_by_next, 0) - coalesce(h.charged, 0), 0), 0)
         + CASE WHEN c.period_start = c.booked_in THEN 0 ELSE coalesce(greatest(h.returned - h.charged, 0), 0) END AS unused,
     coalesce(b.consumed_of_carried - b.carried_in, 0) AS charged, 0::numeric AS overage
@@ -9,6 +9,7 @@ FROM unnest($1::text[], $2::timestamptz[]) AS w(tenant, booked_in)
 JOIN corrections c USING (tenant, booked_in)
 LEFT JOIN balances b ON b.tenant = c.tenant AND b.meter = c.meter AND b.period_start = c.period_start
 LEFT JOIN period_closures k ON k.tenant = c.tenant AND k.meter = c.meter AND k.period_start = c.period_start
+LEFT JOIN quota_periods q ON q.tenant = c.tenant AND q.meter = c.meter AND q.period_start = c.period_start
 LEFT JOIN carried_holds h ON h.tenant = c.tenant AND h.meter = c.meter AND h.period_start = c.period_start
 LEFT JOIN billing g ON g.tenant = c.tenant
 CROSS JOIN LATERAL (

@@ -1,8 +1,8 @@
 -- What statements say was used, beside the books of their periods. What corrects an earlier period that is billed is in
 -- a note to that one's statement: what the note says was used is what the statement says, with all that was booked for
--- its period in those that had ended when the note was issued. What of it is overage is known where no holds went over:
--- what returns of them later was unused too. What is corrected of carried holds before their period is closed is in its
--- own statement.
+-- its period in those that had ended when the note was issued. What of it is overage is known where the quota was opened
+-- (of another one, its plan says what was unused) and no holds went over: what returns of them later was unused too.
+-- What is corrected of carried holds before their period is closed is in its own statement.
 WITH said AS (
     SELECT s.tenant, u.key AS meter, s.period_start, (u.value ->> 'consumed')::numeric AS consumed, (u.value ->> 'overage')::numeric AS overage
     FROM statements s
@@ -50,7 +50,7 @@ WITH said AS (
     SELECT n.tenant, n.number, m.meter, n.period_start, coalesce((n.used -> m.meter ->> 'consumed')::numeric, 0) AS consumed,
         coalesce((n.used -> m.meter ->> 'overage')::numeric, 0) AS overage,
         greatest(coalesce((n.original -> m.meter ->> 'consumed')::numeric, 0) + coalesce(l.more, 0), 0) AS consumed_in_all,
-        CASE WHEN h.tenant IS NULL AND k.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
+        CASE WHEN h.tenant IS NULL AND q.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
             coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + f.burnt
                 - least(
                     greatest(
@@ -70,6 +70,7 @@ WITH said AS (
     ) m
     LEFT JOIN corrected l ON l.tenant = n.tenant AND l.number = n.number AND l.meter = m.meter
     LEFT JOIN period_closures k ON k.tenant = n.tenant AND k.meter = m.meter AND k.period_start = n.period_start
+    LEFT JOIN quota_periods q ON q.tenant = n.tenant AND q.meter = m.meter AND q.period_start = n.period_start
     LEFT JOIN carried_holds h ON h.tenant = n.tenant AND h.meter = m.meter AND h.period_start = n.period_start
     LEFT JOIN balances b ON b.tenant = n.tenant AND b.meter = m.meter AND b.period_start = n.period_start
     LEFT JOIN billing g ON g.tenant = n.tenant
