@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::domain::amount::Amount;
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
-use crate::gate::{DUE_BUCKET_MS, Gate, GateOptions};
+use crate::gate::{DUE_BUCKET_MS, Gate, GateError, GateOptions};
 use crate::http::{HeaderOptions, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::operations::{
@@ -40,7 +40,7 @@ pub enum AppError {
         /// Where it is.
         address: String,
         /// Why.
-        source: crate::gate::GateError,
+        source: GateError,
     },
     /// The ledger cannot be used.
     #[error("Postgres at {address}: {source}")]
@@ -65,7 +65,7 @@ pub enum AppError {
 }
 
 impl AppError {
-    pub(super) fn gate(settings: &Settings, source: crate::gate::GateError) -> Self {
+    pub(super) fn gate(settings: &Settings, source: GateError) -> Self {
         Self::Gate { address: Servers::of(settings).redis, source }
     }
 
@@ -75,7 +75,6 @@ impl AppError {
 
     /// What to do next, if that is known.
     pub fn remedy(&self) -> Option<String> {
-        use crate::gate::GateError;
         use crate::ledger::LedgerError;
         let start = |server: &str, key: &str| {
             format!("start {server}, or correct {key}; `tollgate config check` says where it was set")
@@ -259,6 +258,14 @@ impl App {
     ///
     /// Errors: a server is missing or unsafe, or holds another installation.
     pub async fn connect(settings: &Settings, clock: Clock) -> Result<Self, AppError> {
+        Self::over(settings, clock, Gate::connect).await
+    }
+
+    async fn over(
+        settings: &Settings,
+        clock: Clock,
+        connect: impl AsyncFnOnce(GateOptions) -> Result<Gate, GateError>,
+    ) -> Result<Self, AppError> {
         let metrics = Arc::new(Metrics::new());
         let of_ledger = |source| AppError::ledger(settings, source);
         let ledger = Ledger::connect(ledger_options(settings)).await.map_err(of_ledger)?;
@@ -268,7 +275,7 @@ impl App {
         }
         let fingerprint = *blake3::hash(&secret_bytes(settings)).as_bytes();
         ledger.install(settings.gate.partitions, fingerprint).await.map_err(of_ledger)?;
-        let gate = Gate::connect(gate_options(settings)).await;
+        let gate = connect(gate_options(settings)).await;
         let gate = Arc::new(gate.map_err(|source| AppError::gate(settings, source))?);
         let positions = Arc::new(Positions::new(settings.gate.partitions));
         let options = operations_options(settings)?;
@@ -294,11 +301,13 @@ impl App {
         })
     }
 
-    /// Starts an instance with the given roles; it serves when this returns.
+    /// Starts an instance with the given roles; it serves when this returns. It starts without a Redis that does not
+    /// answer: until it does, limits say what happens to work under them.
     ///
-    /// Errors: as [`App::connect`]; or a port cannot be taken.
+    /// Errors: Redis is unsafe, Postgres is missing or holds another installation; or a port cannot be taken.
     pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
-        let mut app = Self::connect(settings, clock).await?;
+        let connect = |options| Gate::connect_if_there(options, Clock::system().now_ms());
+        let mut app = Self::over(settings, clock, connect).await?;
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         let (connected, hears_changes) = oneshot::channel();

@@ -188,7 +188,11 @@ impl Gate {
         arguments: &[Vec<u8>],
     ) -> Result<Reply, GateError> {
         let alarm = |reason: String| GateError::Alarm { partition, reason };
-        let digests = self.digests.load_full().ok_or_else(|| alarm("no scripts are loaded".into()))?;
+        let Some(digests) = self.digests.load_full() else {
+            // Before the first check: a node that does not answer cannot be checked.
+            self.guard.check()?;
+            return Err(alarm("no scripts are loaded".into()));
+        };
         let mut command = redis::cmd("EVALSHA");
         command.arg(digests.of(script));
         self.send(partition, script, command, keys, arguments).await

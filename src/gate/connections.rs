@@ -12,6 +12,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Mutex;
 
 use super::error::GateError;
+use crate::domain::codec::Undecodable;
 
 const PIPELINE_BUFFER: usize = 1024;
 
@@ -165,7 +166,21 @@ fn is_broken(error: &RedisError) -> bool {
     }
 }
 
+/// The gate's error for a fault of the first command. A server that lets nobody in is there: only another URL helps.
+pub(super) fn first_error(error: &RedisError) -> GateError {
+    let lets_nobody_in = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+    match lets_nobody_in {
+        true => GateError::Settings(format!("it refuses this user and password: {error}")),
+        false => plain_error(error),
+    }
+}
+
 /// The gate's error for a fault of a plain command.
 pub(super) fn plain_error(error: &RedisError) -> GateError {
-    if error.is_timeout() { GateError::Timeout } else { GateError::Unavailable(error.to_string()) }
+    match error.code() {
+        _ if error.is_timeout() => GateError::Timeout,
+        Some("WRONGTYPE") => Undecodable("a value of another type").into(),
+        _ => GateError::Unavailable(error.to_string()),
+    }
 }

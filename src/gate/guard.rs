@@ -123,8 +123,13 @@ impl Guard {
         self.takes_writes.load(Ordering::Relaxed)
     }
 
+    /// Whether the gate's time is trusted. Where Redis has not answered since the start, it is the host's.
     pub(super) fn trusts_time(&self) -> bool {
-        self.lock_time().is_trusted()
+        let (is_trusted, is_measured) = {
+            let time = self.lock_time();
+            (time.is_trusted(), time.is_measured())
+        };
+        is_trusted || (!is_measured && self.breaker_state() != BreakerState::Closed)
     }
 
     pub(super) fn time_difference_ms(&self) -> i64 {

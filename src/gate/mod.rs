@@ -46,19 +46,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use redis::Value;
+use redis::{RedisError, Value};
 
 use crate::domain::ids::{Epoch, OutboxId, PARTITIONS_MAX, Partition, Subject, TenantId};
 use crate::domain::reservation::SubjectHash;
 
-use connections::{Link, Links, plain_error};
+use connections::{Link, Links, first_error, plain_error};
 use guard::{Guard, Heard};
 use keys::Keys;
 use scripts::{Digests, Script};
 
 pub use backlog::{OutboxStretch, TailStart, Waiting};
 pub use bans::{LimitBan, PlacedBan};
-pub use breaker::BreakerState;
+pub use breaker::{BreakerState, FAILURES_MAX as BREAKER_FAILURES_MAX};
 pub use check::{CheckAsk, CheckOutcome, CheckedCounters};
 pub use checkpoint::{CheckpointCall, CheckpointOutcome};
 pub use connections::address_of;
@@ -113,7 +113,7 @@ pub struct GateOptions {
 }
 
 /// The facts in a partition's memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartitionFacts {
     /// Its epoch; none when its memory is missing.
     pub epoch: Option<Epoch>,
@@ -144,13 +144,35 @@ pub struct Gate {
     highest: Vec<Mutex<OutboxId>>,
     started: Instant,
     redis_offset_ms: AtomicI64,
-    durability: Durability,
+    /// None until Redis has answered for the first time.
+    durability: ArcSwapOption<Durability>,
 }
 
 impl Gate {
     /// Connects and refuses a server that is not safe to keep counters in. Loads no scripts: see
     /// [`Self::load_scripts`].
     pub async fn connect(options: GateOptions) -> Result<Self, GateError> {
+        let gate = Self::new(options)?;
+        gate.meet_first().await?;
+        Ok(gate)
+    }
+
+    /// As [`Self::connect`], but a server that does not answer is no error: until it does, the gate is away, and its time
+    /// is the host's, `wall_ms` (unix ms) now. It is then refused, or not, by the check of its memory.
+    pub async fn connect_if_there(options: GateOptions, wall_ms: i64) -> Result<Self, GateError> {
+        let gate = Self::new(options)?;
+        match gate.meet_first().await {
+            Ok(()) => {}
+            Err(error) if error.is_away() => {
+                tracing::error!(%error, "Redis does not answer");
+                gate.note_redis_time(wall_ms);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(gate)
+    }
+
+    fn new(options: GateOptions) -> Result<Self, GateError> {
         check_options(&options)?;
         let client = redis::Client::open(options.url.as_str())
             .map_err(|error| GateError::Settings(format!("the gate's url cannot be used: {error}")))?;
@@ -164,7 +186,7 @@ impl Gate {
             link(Some(response_timeout), Some(runtime.clone())),
         );
         let bell_link = link(None, Some(runtime.clone()));
-        let mut gate = Self {
+        Ok(Self {
             timeout_ms: i64::try_from(options.response_timeout.as_millis()).unwrap_or(i64::MAX),
             keys: Keys::new(options.partitions, options.anonymous_slots, &options.secret),
             links: Links::new(options.connections, &runtime, move |runtime| {
@@ -179,21 +201,36 @@ impl Gate {
             highest: (0..options.partitions).map(|_| Mutex::default()).collect(),
             started: Instant::now(),
             redis_offset_ms: AtomicI64::new(0),
-            durability: Durability::None,
+            durability: ArcSwapOption::empty(),
             options,
-        };
-        gate.links.connect().await.map_err(|error| plain_error(&error))?;
-        let info = gate.info().await?;
-        server::check_safety(&info, gate.options.allow_unsafe)?;
-        let appendfsync = gate.plain(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok();
-        gate.durability = server::durability(&info, appendfsync.as_ref());
-        gate.measure_time().await?;
-        Ok(gate)
+        })
     }
 
-    /// What acknowledged writes survive.
+    async fn meet_first(&self) -> Result<(), GateError> {
+        let refused = |error: RedisError| first_error(&error);
+        self.links.connect().await.map_err(refused)?;
+        self.links.pick().send(&redis::cmd("PING")).await.map_err(refused)?;
+        self.meet().await?;
+        self.measure_time().await
+    }
+
+    /// Looks at the server that answers now, notes what acknowledged writes survive there, and returns its run id:
+    /// another one means a restart or another node.
+    ///
+    /// Errors: it does not answer, or is not safe to keep counters in.
+    pub async fn meet(&self) -> Result<String, GateError> {
+        let info = self.info().await?;
+        server::check_safety(&info, self.options.allow_unsafe)?;
+        let appendfsync = self.plain(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok();
+        self.durability.store(Some(Arc::new(server::durability(&info, appendfsync.as_ref()))));
+        server::info_field(&info, "run_id")
+            .map(str::to_owned)
+            .ok_or_else(|| GateError::Unavailable("INFO names no run_id".into()))
+    }
+
+    /// What acknowledged writes survive; nothing, as far as is known, before Redis has answered.
     pub fn durability(&self) -> Durability {
-        self.durability
+        self.durability.load().as_deref().copied().unwrap_or(Durability::None)
     }
 
     /// The tenant's partition.
@@ -254,14 +291,6 @@ impl Gate {
     fn lock_highest(&self, partition: Partition) -> Option<MutexGuard<'_, OutboxId>> {
         let slot = self.highest.get(partition.index())?;
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The run id of the node: another one means a restart or another node.
-    pub async fn run_id(&self) -> Result<String, GateError> {
-        let info = self.info().await?;
-        server::info_field(&info, "run_id")
-            .map(str::to_owned)
-            .ok_or_else(|| GateError::Unavailable("INFO names no run_id".into()))
     }
 
     /// Loads all scripts, salted with the run id. The caller must have verified the node's partitions first.

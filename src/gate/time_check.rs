@@ -61,6 +61,11 @@ impl TimeCheck {
         self.state == ClockState::Trusted
     }
 
+    /// Whether the node has told its time yet.
+    pub fn is_measured(&self) -> bool {
+        self.state != ClockState::Unmeasured
+    }
+
     /// How far the node's clock was ahead of the host's at the last measurement, at least, in ms; negative when slow.
     pub fn difference_ms(&self) -> i64 {
         self.difference_ms

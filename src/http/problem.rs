@@ -421,8 +421,8 @@ impl From<OperationError> for Problem {
                 problem.0.applied = Some("gate");
                 problem
             }
-            OperationError::Internal(cause) => {
-                tracing::error!(%cause, "internal fault");
+            cause @ (OperationError::ForeignMemory | OperationError::Internal(_)) => {
+                tracing::error!(%cause, "the service failed to answer");
                 Self::new(Code::Internal, "The service failed to answer; the fault has been logged.")
             }
         }

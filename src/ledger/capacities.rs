@@ -6,7 +6,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::prepared::sql_query;
 use super::schema::{tenants, untold_capacities};
-use super::{Ledger, LedgerError, instant, number};
+use super::{Conflict, Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
 
 impl Ledger {
@@ -64,6 +64,11 @@ pub(crate) async fn lock_tenant(
     tenant: &TenantId,
 ) -> Result<bool, LedgerError> {
     Ok(lock_tenants(connection, std::iter::once(tenant)).await? > 0)
+}
+
+/// The tenant was deleted before its lock was taken.
+pub(crate) fn no_tenant(tenant: &TenantId) -> LedgerError {
+    LedgerError::Conflict(Conflict::Missing { kind: "tenant", id: tenant.to_string() })
 }
 
 /// [`lock_tenant`] for several tenants, in the order of their names. Returns how many of them there are.

@@ -183,9 +183,12 @@ async fn create(
     actor: &str,
 ) -> Result<Granted, LedgerError> {
     let terms = &new.terms;
-    capacities::lock_tenant(connection, &terms.tenant).await?;
+    let is_there = capacities::lock_tenant(connection, &terms.tenant).await?;
     if let Some(stored) = find(connection, new.id).await? {
         return Ok(Granted::Before(stored));
+    }
+    if !is_there {
+        return Err(capacities::no_tenant(&terms.tenant));
     }
     if !fits(connection, new).await? {
         return Ok(Granted::TooMuch);

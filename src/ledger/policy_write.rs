@@ -298,6 +298,11 @@ async fn note(
 }
 
 async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Result<(), LedgerError> {
+    if change.kind == DefinitionKind::Tenant {
+        // Whatever is being booked for it is seen below, or finds no tenant.
+        let named = tenants::table.select(tenants::id).filter(tenants::id.eq(&change.id));
+        named.for_update().execute(connection).await?;
+    }
     let in_use = match change.kind {
         DefinitionKind::Meter => is_meter_booked(connection, &change.id).await?,
         DefinitionKind::Tenant => has_booked(connection, &change.id).await?,

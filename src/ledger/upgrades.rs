@@ -271,9 +271,12 @@ async fn request(
     now_ms: i64,
     actor: &str,
 ) -> Result<Requested, LedgerError> {
-    capacities::lock_tenant(connection, &terms.tenant).await?;
+    let is_there = capacities::lock_tenant(connection, &terms.tenant).await?;
     if let Some(stored) = find(connection, id).await? {
         return Ok(Requested::Before(stored));
+    }
+    if !is_there {
+        return Err(capacities::no_tenant(&terms.tenant));
     }
     let pending: Option<uuid::Uuid> = upgrade_requests::table
         .filter(upgrade_requests::tenant.eq(&terms.tenant))

@@ -102,6 +102,12 @@ pub enum OperationError {
         "the gate has applied the call, but the ledger has not booked it in time; repeat the call to wait again"
     )]
     LedgerTimeout,
+    /// The ledger never issued an epoch, and the gate has one.
+    #[error(
+        "Redis has the memory of another installation, and this ledger is new: empty this Redis, or name the Redis or the \
+         Postgres that belongs to the other"
+    )]
+    ForeignMemory,
     /// A fault of the service: logged once, the caller gets a fixed text.
     #[error("internal fault: {0}")]
     Internal(String),

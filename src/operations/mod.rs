@@ -85,7 +85,7 @@ pub use webhooks::{Delivered, Webhooks};
 use self::core::Core;
 use crate::clock::Clock;
 use crate::domain::ids::{Partition, ReservationIds};
-use crate::gate::Gate;
+use crate::gate::{BREAKER_FAILURES_MAX, Gate};
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use instance::Instance;
@@ -152,7 +152,7 @@ pub struct Operations {
 impl Operations {
     /// Loads policy and keys, looks at the node's clock and backlog, checks its memory and loads the scripts.
     ///
-    /// Errors: the gate or the ledger does not answer, or what is stored cannot be read by this version.
+    /// Errors: the ledger does not answer, or what is stored cannot be read by this version.
     pub async fn start(
         gate: Arc<Gate>,
         ledger: Ledger,
@@ -187,9 +187,26 @@ impl Operations {
         let operations = Self::over(core, keys, estimates, options);
         // First of all: nothing may happen by an untrusted clock.
         operations.calls.admission.watch_gate().await;
-        operations.memory.check.verify_node().await?;
+        match operations.memory.check.verify_node().await {
+            Err(OperationError::GateUnavailable(why)) => operations.start_without_gate(&why).await?,
+            checked => checked?,
+        }
         operations.outage.reload_parked().await?;
         Ok(operations)
+    }
+
+    /// While the gate is away, a new instance does what others do. Its breaker opens first, so that no call waits for a
+    /// gate that has never answered.
+    async fn start_without_gate(&self, why: &str) -> Answer<()> {
+        tracing::error!(
+            why,
+            "starts without the gate: until it answers, limits say what happens to work under them"
+        );
+        self.memory.check.begin_unchecked().await?;
+        for _ in 0..BREAKER_FAILURES_MAX {
+            self.calls.admission.watch_gate().await;
+        }
+        Ok(())
     }
 
     fn over(core: Arc<Core>, keys: Keys, estimates: Arc<Estimates>, options: OperationsOptions) -> Self {

@@ -28,6 +28,7 @@ mod replay;
 mod safety_tail;
 mod set_back;
 mod shares;
+mod starting;
 mod stopping;
 mod storm;
 mod teeth;

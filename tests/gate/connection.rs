@@ -89,7 +89,7 @@ async fn a_call_that_arrives_after_its_caller_stopped_waiting_does_nothing() {
     world.warm_up(tollgate::gate::WarmState::default()).await;
     let impatient = GateOptions { response_timeout: Duration::from_millis(1_000), ..options(server.url()) };
     let impatient = World { gate: Gate::connect(impatient).await.unwrap(), ..world };
-    let run_id = impatient.gate.run_id().await.unwrap();
+    let run_id = impatient.gate.meet().await.unwrap();
     impatient.gate.load_scripts(&run_id).await.unwrap();
     impatient.gate.set_epoch(impatient.partition, tollgate::domain::ids::Epoch(1));
     server.command(&["CLIENT", "PAUSE", "4000", "WRITE"]);
@@ -125,7 +125,7 @@ async fn a_check_that_arrives_after_its_caller_stopped_waiting_is_not_counted() 
     world.gate.check(world.partition, &[ask(false)], false, Some(START_MS)).await.unwrap();
     let impatient = GateOptions { response_timeout: Duration::from_millis(200), ..options(server.url()) };
     let impatient = Gate::connect(impatient).await.unwrap();
-    impatient.load_scripts(&impatient.run_id().await.unwrap()).await.unwrap();
+    impatient.load_scripts(&impatient.meet().await.unwrap()).await.unwrap();
     impatient.set_epoch(world.partition, tollgate::domain::ids::Epoch(1));
     server.command(&["CLIENT", "PAUSE", "600", "WRITE"]);
     let late = impatient.check(world.partition, &[ask(false)], false, Some(START_MS)).await;

@@ -24,7 +24,7 @@ async fn nothing_runs_before_scripts_are_loaded_and_they_are_never_loaded_silent
     world.server.command(&["SCRIPT", "FLUSH", "SYNC"]);
     assert_eq!(alarm(&world).await, "the node does not know the scripts");
     assert_eq!(alarm(&world).await, "the node does not know the scripts");
-    let run_id = world.gate.run_id().await.unwrap();
+    let run_id = world.gate.meet().await.unwrap();
     world.gate.load_scripts(&run_id).await.unwrap();
     world.hold(&pages("a", 1)).await;
 }

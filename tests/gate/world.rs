@@ -77,7 +77,7 @@ impl World {
     /// A gate over this server, partition adopted in epoch 1, tenant cold.
     pub async fn over(server: Arc<Server>) -> Self {
         let gate = Gate::connect(options(server.url())).await.unwrap();
-        let run_id = gate.run_id().await.unwrap();
+        let run_id = gate.meet().await.unwrap();
         gate.load_scripts(&run_id).await.unwrap();
         let partition = server.take_partition();
         let tenant = (0..)

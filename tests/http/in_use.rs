@@ -126,6 +126,23 @@ async fn a_tenant_that_owes_nothing_but_an_adjustment_of_money_is_not_deleted() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_for_whom_something_is_being_booked_is_deleted_before_it_or_not_at_all() {
+    let app = ten_a_day().await;
+    let (booking, watch) = (connect(&app).await, connect(&app).await);
+    let books = "BEGIN; SELECT FROM tenants WHERE id = 'acme' FOR UPDATE; \
+                 INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) \
+                 VALUES (0, 9, 9, 'acme', 'record', 'test')";
+    booking.batch_execute(books).await.unwrap();
+    let caller = app.caller();
+    let deletion = tokio::spawn(async move { caller.delete(TENANT).await });
+    waits_for_the_lock(&watch, "tenants").await;
+    booking.batch_execute("COMMIT").await.unwrap();
+    deletion.await.unwrap().is_problem(409, "in_use");
+    as_owner(&app.database, "UPDATE quarantine SET status = 'discarded'").await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_in_quarantine_counts_as_use_of_its_tenant_and_meter() {
     let app = ten_a_day().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) \

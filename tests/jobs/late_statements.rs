@@ -130,6 +130,29 @@ async fn what_returned_of_a_carried_hold_was_unused_and_pays_for_late_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_late_use_pushed_into_the_next_period_and_returned_there_was_unused() {
+    let app = with_overage_in_march().await;
+    app.use_pages("march", 45).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    send(&app, &event("late", 20, Some("2026-03-20T10:00:00Z"))).await;
+    app.use_pages("april", 20).await.expect(201);
+    app.move_clock("2026-04-30T23:30:00Z").await;
+    let held = app.held(pages("30").lasting(86_400)).await;
+    app.move_clock("2026-05-01T12:00:00Z").await;
+    run(&app).await;
+    app.release(&held).await.expect(200);
+    // Forty-five of April's fifty are used in all.
+    corrects(&app, "more", "25", "2026-04-20T10:00:00Z").await;
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    let issued = rows(&app.database, ISSUED).await;
+    assert_eq!(issued, ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 15", "4 2026-05 0"]);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_idle_period_of_an_archived_tenant_has_a_statement_and_a_note_once_use_of_it_is_known() {
     let app = in_march(json!([per_page("1")])).await;
     app.define("tenants/acme", json!({ "plan": "plan", "archived": true })).await;

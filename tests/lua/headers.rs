@@ -107,7 +107,7 @@ async fn call_every_script(world: &World) {
 #[tokio::test]
 async fn every_script_is_sent_exactly_the_keys_and_arguments_that_its_header_states() {
     let world = World::warm(Mode::Alone).await;
-    let run_id = world.gate.run_id().await.unwrap();
+    let run_id = world.gate.meet().await.unwrap();
     let digests: BTreeMap<String, Script> = Script::ALL
         .iter()
         .map(|script| {

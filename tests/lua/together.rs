@@ -101,7 +101,7 @@ async fn every_algorithm_goes_on_after_its_scripts_were_loaded_again() {
         world.hold(&pages(&format!("before-{number}"), 6).under([limit])).await;
     }
     server.command(&["SCRIPT", "FLUSH"]);
-    let run_id = world.gate.run_id().await.unwrap();
+    let run_id = world.gate.meet().await.unwrap();
     world.gate.load_scripts(&run_id).await.unwrap();
     for (number, limit) in limits(10).into_iter().enumerate() {
         let again = pages(&format!("after-{number}"), 5).under([limit.clone()]);

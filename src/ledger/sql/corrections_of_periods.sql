@@ -2,7 +2,7 @@
 -- as its statement has it but for corrections. What came late for earlier periods and did not count beyond the quota
 -- took of it: without that, which a note bills, it would be unused too.
 SELECT c.tenant, c.meter, c.period_start, c.booked_in, c.consumed, c.adjusted, c.of_held, q.tenant IS NOT NULL AS is_opened,
-    coalesce(k.lapsed + k.rolled + greatest(e.consumed - greatest(b.overage - k.paid_by_next, 0) - coalesce(h.charged, 0), 0), 0)
+    coalesce(k.lapsed + k.rolled + greatest(e.consumed - greatest(b.overage - k.paid_by_next, 0) - greatest(coalesce(h.charged - h.returned, 0), 0), 0), 0)
         + coalesce(greatest(h.returned - h.charged, 0), 0) AS unused,
     coalesce(b.consumed_of_carried - b.carried_in, 0) AS charged,
     greatest(coalesce(b.overage - coalesce(k.paid_by_next, 0) - e.consumed, 0), 0) AS overage

@@ -1,8 +1,8 @@
 -- What statements say was used, beside the books of their periods. What corrects an earlier period that is billed is in
 -- a note to that one's statement: what the note says was used is what the statement says, with all that was booked for
--- its period in those that had ended when the note was issued. What of it is overage is known where the quota was opened
--- (of another one, its plan says what was unused) and no holds went over: what returns of them later was unused too.
--- What is corrected of carried holds before their period is closed is in its own statement.
+-- its period in those that had ended when the note was issued. What of it is overage is known where no holds went over:
+-- what returns of them later was unused too. Of a quota that was not opened it is less by what its plan included. What is
+-- corrected of carried holds before their period is closed is in its own statement.
 WITH said AS (
     SELECT s.tenant, u.key AS meter, s.period_start, (u.value ->> 'consumed')::numeric AS consumed, (u.value ->> 'overage')::numeric AS overage
     FROM statements s
@@ -50,7 +50,8 @@ WITH said AS (
     SELECT n.tenant, n.number, m.meter, n.period_start, coalesce((n.used -> m.meter ->> 'consumed')::numeric, 0) AS consumed,
         coalesce((n.used -> m.meter ->> 'overage')::numeric, 0) AS overage,
         greatest(coalesce((n.original -> m.meter ->> 'consumed')::numeric, 0) + coalesce(l.more, 0), 0) AS consumed_in_all,
-        CASE WHEN h.tenant IS NULL AND q.tenant IS NOT NULL OR l.more IS NULL THEN greatest(
+        q.tenant IS NOT NULL AS is_opened,
+        CASE WHEN h.tenant IS NULL OR l.more IS NULL THEN greatest(
             coalesce((n.original -> m.meter ->> 'overage')::numeric, 0) + f.burnt
                 - least(
                     greatest(
@@ -100,5 +101,5 @@ UNION ALL
 SELECT concat_ws(' ', 'credit note', number, 'of', tenant, meter, period_start AT TIME ZONE 'UTC'),
     concat('says ', consumed, ' used and ', overage, ' overage, the books ', consumed_in_all, ' and ', overage_in_all)
 FROM noted
-WHERE consumed <> consumed_in_all OR overage <> overage_in_all
+WHERE consumed <> consumed_in_all OR overage > overage_in_all OR (is_opened AND overage < overage_in_all)
 LIMIT $2

@@ -102,10 +102,43 @@ impl MemoryCheck {
         checked
     }
 
+    /// Begins without a check, because the gate does not answer yet: the epochs are the ledger's, no memory is trusted,
+    /// and the first call that reaches the gate checks the node.
+    pub(in crate::operations) async fn begin_unchecked(&self) -> Answer<()> {
+        self.in_doubt.store(true, Ordering::Release);
+        for row in self.core.ledger.epochs().await? {
+            self.core.gate.set_epoch(row.partition, row.epoch);
+        }
+        Ok(())
+    }
+
+    /// Checks the node where memory is in doubt though the gate answers: an instance whose calls meet no alarm any more,
+    /// because another one has checked, would go on doubting.
+    pub(in crate::operations) async fn check_again(&self) {
+        if !self.is_in_doubt() || self.core.gate.breaker_state() != BreakerState::Closed {
+            return;
+        }
+        if let Err(error) = self.verify_node().await {
+            tracing::debug!(%error, "the gate's memory is still in doubt");
+        }
+    }
+
+    /// Another server may answer by now, so it is looked at as at the start.
+    async fn run_id(&self) -> Answer<String> {
+        self.core.gate.meet().await.map_err(|error| match error {
+            GateError::UnsafeServer(sentence) => {
+                tracing::error!(sentence, "the gate is not used");
+                OperationError::GateUnavailable(sentence)
+            }
+            other => other.into(),
+        })
+    }
+
     async fn check_node(&self) -> Answer<()> {
-        let run_id = self.core.gate.run_id().await?;
+        let run_id = self.run_id().await?;
         let rows = self.core.ledger.epochs().await?;
         let found = self.memory_of(&rows).await?;
+        refuse_memory_of_others(&rows, &found)?;
         if rows.iter().zip(&found).all(|(row, facts)| self.kept_its_memory(row, facts, &run_id)) {
             for row in &rows {
                 self.core.gate.set_epoch(row.partition, row.epoch);
@@ -118,11 +151,18 @@ impl MemoryCheck {
         Ok(())
     }
 
-    /// What the gate has of these partitions, in the same order.
+    /// What the gate has of these partitions, in the same order. What cannot be read counts as lost: one damaged
+    /// partition does not keep the others from being used.
     async fn memory_of(&self, rows: &[PartitionRow]) -> Answer<Vec<PartitionFacts>> {
         let mut found = Vec::with_capacity(rows.len());
         for row in rows {
-            found.push(self.core.gate.partition_facts(row.partition).await?);
+            found.push(match self.core.gate.partition_facts(row.partition).await {
+                Err(GateError::Undecodable(what)) => {
+                    tracing::error!(partition = %row.partition, %what, "the memory of a partition is damaged");
+                    PartitionFacts::default()
+                }
+                facts => facts?,
+            });
         }
         Ok(found)
     }
@@ -188,12 +228,14 @@ impl MemoryCheck {
         row.run_id == run_id
             && row.epoch != Epoch(0)
             && facts.epoch == Some(row.epoch)
+            && self.lost_by_ledger(row, facts).is_none()
             && outbox_reaches(facts.last_id, known, row.epoch)
     }
 
     /// Handles a writer's finding: the outbox no longer holds the event booked last, at `cursor`. No other check
     /// reveals that, so a new epoch is issued whatever the node says, unless one has been issued since.
     pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        self.in_doubt.store(true, Ordering::Release);
         let _one_at_a_time = self.checking.lock().await;
         if let Some(epoch) = self.core.gate.epoch(partition).filter(|epoch| *epoch > cursor.epoch) {
             let rows = self.core.ledger.epochs().await?;
@@ -216,7 +258,7 @@ impl MemoryCheck {
         if has_begun {
             return self.check_node().await;
         }
-        let run_id = self.core.gate.run_id().await?;
+        let run_id = self.run_id().await?;
         self.begin_epochs(&rows, &found, &run_id).await?;
         if let Some(epoch) = self.core.gate.epoch(partition) {
             // What the old epoch still holds after the cursor is never booked, so nobody may wait for it.
@@ -250,13 +292,28 @@ impl MemoryCheck {
         self.in_doubt.store(true, Ordering::Release);
         self.core.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
-        self.verify_node().await.map_err(|error| match error {
+        let checked = self.verify_node().await;
+        if checked.is_err() {
+            // Another check may have succeeded since this alarm.
+            self.in_doubt.store(true, Ordering::Release);
+        }
+        checked.map_err(|error| match error {
             OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(
                 "its memory is in doubt and the ledger cannot be asked: {why}"
             )),
             other => other,
         })
     }
+}
+
+/// A ledger that never issued an epoch does not take over what a gate has: it would book what another one has booked.
+fn refuse_memory_of_others(rows: &[PartitionRow], found: &[PartitionFacts]) -> Answer<()> {
+    let is_new = |row: &PartitionRow| row.epoch == Epoch(0) && row.cursor == OutboxId::default();
+    let is_used = |facts: &PartitionFacts| facts.epoch.is_some() || facts.last_id.is_some();
+    if rows.iter().all(is_new) && found.iter().any(is_used) {
+        return Err(OperationError::ForeignMemory);
+    }
+    Ok(())
 }
 
 /// Whether an outbox that ends at `last` still has everything up to the known end of `epoch`. What an older epoch lacks

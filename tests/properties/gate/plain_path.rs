@@ -400,7 +400,7 @@ async fn play(servers: &[Arc<Server>; 3], case: &Case) -> Answers {
 
 /// The scripts of the world's gate by their digests.
 async fn scripts_of(world: &World) -> BTreeMap<Vec<u8>, Script> {
-    let run_id = world.gate.run_id().await.unwrap();
+    let run_id = world.gate.meet().await.unwrap();
     let digest = |script: Script| {
         redis::from_redis_value(world.server.command(&["SCRIPT", "LOAD", &script.text(&run_id).unwrap()]))
             .unwrap()
