@@ -71,6 +71,13 @@ impl<'a> PricedBy<'a> {
         self.plan.map_or(&[], |plan| &plan.prices)
     }
 
+    /// The meters of this use that have prices, none of which is among those `held` in force.
+    pub fn unpriced(self, used: &BTreeMap<MeterId, Used>, held: &[&Price]) -> Vec<MeterId> {
+        let all: Vec<&Price> = self.own_prices().iter().chain(self.plan_prices()).collect();
+        let meters = used.iter().filter(|(_, used)| !used.consumed.is_zero()).map(|(meter, _)| meter);
+        meters.filter(|meter| is_unpriced(meter, &all, held)).cloned().collect()
+    }
+
     /// What the bill carries after its usage lines.
     fn terms(self, currency: Currency) -> Terms {
         let (tenant, start) = (self.tenant, self.start);
@@ -119,9 +126,7 @@ pub fn price_period(
     let mut bills = Vec::new();
     if let Some(currency) = currency {
         let prices = in_force(by.own_prices(), by.plan_prices(), currency, by.start);
-        let is_used = |used: &Used| !used.consumed.is_zero();
-        let meters = used.iter().filter(|(_, used)| is_used(used)).map(|(meter, _)| meter);
-        let unpriced = meters.filter(|meter| is_unpriced(meter, &all, &prices)).cloned().collect();
+        let unpriced = by.unpriced(used, &prices);
         let charges = charges.get(&currency).cloned().unwrap_or_default();
         let mut terms = by.terms(currency);
         if prices.is_empty() && terms.minimum_commitment.is_none() {

@@ -19,6 +19,7 @@ use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
 use crate::domain::signed_amount::SignedAmount;
+use crate::domain::text::is_control;
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::requests::{AdjustmentFilter, AdjustmentsRequest, Page};
 use crate::operations::{FieldError, Reads};
@@ -83,9 +84,10 @@ impl AdjustmentBody {
         let mut faults = Vec::new();
         for (pointer, text, least) in [("/reason", &self.reason, 1), ("/reference", &self.reference, 0)] {
             let count = text.chars().count();
-            if !(least..=TEXT_CHARACTERS_MAX).contains(&count) || text.chars().any(char::is_control) {
-                let message =
-                    format!("must be {least} to {TEXT_CHARACTERS_MAX} characters without control characters");
+            if !(least..=TEXT_CHARACTERS_MAX).contains(&count) || text.chars().any(is_control) {
+                let message = format!(
+                    "must be {least} to {TEXT_CHARACTERS_MAX} characters without control characters, also of direction"
+                );
                 faults.push(FieldError::new(pointer, message));
             }
         }

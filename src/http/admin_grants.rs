@@ -21,6 +21,7 @@ use crate::domain::grant::{
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
+use crate::domain::text::is_control;
 use crate::operations::FieldError;
 use crate::operations::answers::GrantDetails;
 use crate::operations::requests::{GrantRequest, GrantsRequest};
@@ -112,9 +113,10 @@ struct GrantBody {
 impl GrantBody {
     fn into_terms(self) -> Result<GrantTerms, Problem> {
         let too_long = self.reason.chars().count() > REASON_CHARACTERS_MAX;
-        if too_long || self.reason.chars().any(char::is_control) {
-            let message =
-                format!("must be at most {REASON_CHARACTERS_MAX} characters without control characters");
+        if too_long || self.reason.chars().any(is_control) {
+            let message = format!(
+                "must be at most {REASON_CHARACTERS_MAX} characters without control characters, also of direction"
+            );
             return Err(Problem::fields(vec![FieldError::new("/reason", message)]));
         }
         let price = self.price().map_err(|fault| Problem::fields(vec![fault]))?;

@@ -93,8 +93,18 @@ impl TableRow for FindingRow {
 
 impl TableRow for TopRow {
     const FILE: &'static str = "top";
-    const COLUMNS: &'static [&'static str] =
-        &["rank", "tenant", "plan", "operation", "subject_kind", "subject", "meter", "consumed", "count"];
+    const COLUMNS: &'static [&'static str] = &[
+        "rank",
+        "tenant",
+        "plan",
+        "operation",
+        "subject_kind",
+        "subject",
+        "meter",
+        "consumed",
+        "count",
+        "corrections",
+    ];
 
     fn table_rows(&self) -> Vec<Vec<Cell>> {
         let [kind, subject] = subject(self.subject.as_ref());
@@ -108,6 +118,7 @@ impl TableRow for TopRow {
             Cell::text(Some(&self.meter)),
             Cell::number(Some(&self.consumed)),
             Cell::number(Some(self.count)),
+            Cell::number(Some(&self.corrections)),
         ]]
     }
 }

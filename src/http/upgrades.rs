@@ -16,6 +16,7 @@ use super::query::Query;
 use super::state::State;
 use crate::domain::ids::{IdempotencyKey, PlanId};
 use crate::domain::instant::rfc3339;
+use crate::domain::text::is_control;
 use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
 use crate::operations::FieldError;
 use crate::operations::answers::UpgradeDetails;
@@ -135,9 +136,10 @@ pub(super) async fn request_upgrade(
 ) -> Result<HttpResponse, Problem> {
     let JsonBody(UpgradeBody { plan, reason, idempotency_key }) = body;
     let key = idempotency::key_of(request.headers(), idempotency_key)?;
-    if reason.chars().count() > REASON_CHARACTERS_MAX || reason.chars().any(char::is_control) {
-        let message =
-            format!("must be at most {REASON_CHARACTERS_MAX} characters without control characters");
+    if reason.chars().count() > REASON_CHARACTERS_MAX || reason.chars().any(is_control) {
+        let message = format!(
+            "must be at most {REASON_CHARACTERS_MAX} characters without control characters, also of direction"
+        );
         return Err(Problem::fields(vec![FieldError::new("/reason", message)]));
     }
     let terms = UpgradeTerms { tenant: tenant.0, plan, reason };

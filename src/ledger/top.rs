@@ -60,6 +60,8 @@ pub struct Ranked {
     pub consumed: Decimal,
     /// How many operations consumed.
     pub count: u64,
+    /// Corrections of closed periods. They are not in `consumed`, and not ranked by.
+    pub corrections: Decimal,
 }
 
 #[derive(QueryableByName)]
@@ -82,6 +84,8 @@ struct Row {
     consumed: Decimal,
     #[diesel(sql_type = BigInt)]
     count: i64,
+    #[diesel(sql_type = Numeric)]
+    corrections: Decimal,
 }
 
 impl Row {
@@ -100,6 +104,7 @@ impl Row {
             subject: (by == Consumer::Subject).then(subject).transpose()?,
             consumed: self.consumed,
             count: number::unsigned(self.count)?,
+            corrections: self.corrections,
         })
     }
 }

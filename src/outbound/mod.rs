@@ -138,7 +138,7 @@ impl Outbound {
             }
         };
         self.check_addresses(url, &addresses)?;
-        let stream = connect(&addresses, url.port()).await?;
+        let stream = connect(&addresses, url.port(), self.options.timeout).await?;
         if url.is_secure() {
             send(self.tls.connect(url, stream).await?, request).await
         } else {
@@ -174,13 +174,22 @@ fn request(url: &WebhookUrl, call: Call) -> Result<Request<String>, NoAnswer> {
     request.body(call.body).map_err(unmade)
 }
 
-/// Connects to the first of these addresses that takes the connection.
-async fn connect(addresses: &[IpAddr], port: u16) -> Result<TcpStream, NoAnswer> {
+/// Connects to the first of these addresses that takes the connection. Each but the last may take its share of this
+/// time only, so that one that never answers leaves time for the others.
+async fn connect(addresses: &[IpAddr], port: u16, within: Duration) -> Result<TcpStream, NoAnswer> {
+    let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     let mut failure = NoAnswer::Unresolved("it has no address".to_owned());
-    for address in addresses {
-        match TcpStream::connect(SocketAddr::new(*address, port)).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = NoAnswer::Disconnected(shown(&error)),
+    for (place, address) in (1..).zip(addresses) {
+        let connecting = TcpStream::connect(SocketAddr::new(*address, port));
+        let connected = if place < addresses.len() {
+            tokio::time::timeout(share, connecting).await
+        } else {
+            Ok(connecting.await)
+        };
+        match connected {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = NoAnswer::Disconnected(shown(&error)),
+            Err(_) => failure = NoAnswer::Disconnected(format!("{address} did not answer")),
         }
     }
     Err(failure)

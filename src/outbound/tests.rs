@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rstest::rstest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -168,6 +168,21 @@ async fn a_server_that_says_nothing_or_is_not_there_costs_no_more_than_the_timeo
     assert!(matches!(gone, Err(NoAnswer::Disconnected(_))), "{gone:?}");
     let unknown = impatient.resolving(Answers::of(&[])).post(&url("https://receiver.test/"), call()).await;
     assert_eq!(unknown, Err(NoAnswer::Unresolved("no such name".to_owned())));
+}
+
+#[tokio::test]
+async fn an_address_that_never_answers_leaves_time_for_the_next_one() {
+    let (port, received) = server(ACCEPTED).await;
+    // Whose queue is full, a listener drops further attempts to connect without a word.
+    let full = TcpSocket::new_v4().unwrap();
+    full.bind(format!("127.0.0.2:{port}").parse().unwrap()).unwrap();
+    let full = full.listen(0).unwrap();
+    let queued = TcpStream::connect(full.local_addr().unwrap()).await.unwrap();
+    let options = OutboundOptions { timeout: Duration::from_secs(2), ..outbound(&["127.0.0.0/8"]).options };
+    let outbound = Outbound::new(options).resolving(Answers::of(&[&["127.0.0.2", "127.0.0.1"]]));
+    assert_eq!(outbound.post(&url(format!("http://receiver.test:{port}/")), call()).await, Ok(204));
+    assert_eq!(received.lock().unwrap().len(), 1);
+    drop((queued, full));
 }
 
 /// A server with a certificate for `receiver.test`, and the authority that gave it. Both are good for a hundred years.

@@ -77,6 +77,9 @@ async fn usage_of_a_closed_period_is_corrected_in_the_open_one_apart_from_its_al
         (&hour["data"][0]["start"], &hour["data"][0]["consumed"], &hour["data"][0]["corrections"]),
         (&json!("2026-03-15T10:00:00Z"), &json!("0"), &json!("-25"))
     );
+    let top = app.get("/v1/reports/top?meter=page&from=2026-03-01T00:00:00Z").await.expect(200).body;
+    let ranked = &top["data"][0];
+    assert_eq!((&ranked["consumed"], &ranked["corrections"]), (&json!("100"), &json!("-25")));
     app.move_clock("2026-05-02T12:00:00Z").await;
     let issued = run(&app).await;
     assert_eq!((issued.statements, issued.notes), (1, 1));
@@ -206,6 +209,8 @@ async fn one_key_posts_one_adjustment_and_finance_and_administrators_do() {
 #[case::no_meter("/meter", json!({ "meter": "none" }))]
 #[case::no_tenant("/tenant", json!({ "tenant": "nobody" }))]
 #[case::no_reason("/reason", json!({ "reason": "" }))]
+#[case::a_reason_that_turns_what_follows_it("/reason", json!({ "reason": "less \u{202e}00.51" }))]
+#[case::a_reference_that_turns_what_follows_it("/reference", json!({ "reference": "\u{2067}4711" }))]
 #[case::no_effect("/effect", json!({ "effect": "favour" }))]
 #[case::to_come("/happened_at", json!({ "happened_at": "2026-04-03T00:00:00Z" }))]
 #[case::of_an_hour_of_the_open_period_without_use("/amount", json!({ "happened_at": "2026-04-01T10:00:00Z" }))]

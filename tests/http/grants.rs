@@ -231,6 +231,7 @@ async fn a_refused_grant_names_its_fields_and_changes_nothing() {
         ("expires_at", json!("never"), "/expires_at"),
         ("recurrence", json!("week"), "/recurrence"),
         ("reason", json!("x".repeat(501)), "/reason"),
+        ("reason", json!("\u{200f}1/2"), "/reason"),
         ("max_rollover", json!("0.5"), "/max_rollover"),
         ("min_rollover", json!("11"), "/min_rollover"),
         ("paid_amount", json!("5"), "/currency"),

@@ -187,6 +187,29 @@ async fn a_bill_without_references_is_matched_by_amount_and_time() {
     app.finish().await;
 }
 
+#[tokio::test]
+async fn rows_of_uses_around_the_span_leave_every_use_in_it_its_own() {
+    let used = |tenant, (time, amount)| Used(tenant, time, amount, "");
+    let day = [
+        ("09T23:57:00", 5),
+        ("10T00:04:00", 5),
+        ("09T23:58:00", 7),
+        ("10T00:02:00", 7),
+        ("10T23:58:00", 9),
+        ("11T00:04:00", 9),
+    ];
+    let uses: Vec<_> =
+        ["acme", "other"].iter().flat_map(|tenant| day.map(|use_of| used(*tenant, use_of))).collect();
+    let app = with_uses(&uses).await;
+    let mut bill = "at,pages,who\n".to_owned();
+    for row in ["10T00:01:00Z,5", "10T00:04:00Z,5", "10T00:01:00Z,7", "10T23:58:00Z,9", "11T00:01:00Z,9"] {
+        write!(bill, "2026-03-{row},acme\n2026-03-{row},other\n").unwrap();
+    }
+    let compared = compare(&app, &format!("{SPAN}&{BY_TIME}&tenant_column=who"), "edges", bill).await;
+    assert_eq!(counts(&compared), [10, 0, 0, 0], "{compared:?}");
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_finance_corrects_is_no_use_on_a_bill() {
     let app = with_uses(&[Used("acme", "10T09:00:00", 7, "a")]).await;

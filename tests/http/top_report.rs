@@ -80,8 +80,11 @@ async fn the_ranking_goes_on_from_page_to_page_and_is_a_file() {
     let file = app.get(&format!("{TOP}&by=subject&format=csv")).await.expect(200);
     assert_eq!(file.header("content-disposition"), "attachment; filename=\"top.csv\"");
     let lines: Vec<_> = file.body.as_str().unwrap().lines().collect();
-    assert_eq!(lines[0], "rank,tenant,plan,operation,subject_kind,subject,meter,consumed,count,as_of");
-    assert!(lines[2].starts_with("2,acme,,,user,cleo,page,6,3,"), "{lines:?}");
+    assert_eq!(
+        lines[0],
+        "rank,tenant,plan,operation,subject_kind,subject,meter,consumed,count,corrections,as_of"
+    );
+    assert!(lines[2].starts_with("2,acme,,,user,cleo,page,6,3,0,"), "{lines:?}");
     assert_eq!(lines.len(), 4);
     app.finish().await;
 }

@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 use tollgate::ledger::Manner;
 
-use super::statements::{ISSUED, faults, in_march, per_page, run};
+use super::statements::{ISSUED, faults, in_march, per_page, run, statement};
 use crate::http::events::{event, send};
 use crate::http::statements::price;
 use crate::ledger::{as_owner, rows};
@@ -66,6 +66,27 @@ async fn a_correction_that_stands_in_an_unused_period_takes_nothing_of_what_its_
     let note = format!("3 1 2026-03 {of_march}");
     let expected = ["1 2026-03 30", "2 2026-04 0", &note, "4 2026-05 0", "5 2 2026-04 8"];
     assert_eq!(rows(&app.database, ISSUED).await, expected);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_names_late_use_of_a_meter_whose_price_did_not_hold_yet() {
+    let to_come =
+        json!({ "meter": "token", "model": "per_unit", "unit": "1", "effective_from": "2027-01-01" });
+    let app = in_march(json!([per_page("1"), price(to_come)])).await;
+    app.use_pages("march", 5).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    send(&app, &event("late", 3, Some("2026-03-20T10:00:00Z"))).await;
+    let mut unpriced = event("free", 4, Some("2026-03-20T10:00:00Z"));
+    unpriced["data"]["meter"] = json!("token");
+    send(&app, &unpriced).await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 5", "2 2026-04 0", "3 1 2026-03 3"]);
+    assert_eq!(statement(&app, 1).await["unpriced"], json!([]));
+    assert_eq!(statement(&app, 3).await["unpriced"], json!(["token"]));
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }

@@ -44,7 +44,8 @@ async fn voided(app: &TestApp, id: &str) {
 
 async fn revenue(app: &TestApp, query: &str) -> Vec<String> {
     let report = app.get(&format!("/v1/reports/revenue{query}")).await.expect(200).body;
-    let fields = ["period", "meter", "currency", "billed", "corrected", "revenue", "deferred", "breakage"];
+    let fields =
+        ["period", "plan", "meter", "currency", "billed", "corrected", "revenue", "deferred", "breakage"];
     let row =
         |row: &Value| fields.iter().filter_map(|field| row[*field].as_str()).collect::<Vec<_>>().join(" ");
     report["data"].as_array().unwrap().iter().map(row).collect()
@@ -194,6 +195,30 @@ async fn what_was_paid_for_one_that_never_begins_is_earned_when_that_is_certain_
     assert_eq!(
         revenue(&app, "?group_by=period").await,
         ["2026-06-01 EUR 0.00 0.00 0.00 -40.00 40.00", billed]
+    );
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_grant_earns_after_a_change_of_zone_and_plan_is_in_the_row_of_its_periods_statement() {
+    let app = with_prices(json!([per_page("1")])).await;
+    sold(&app, "a", paid("10", "20").with("expires_at", "2026-12-01T00:00:00Z")).await;
+    app.use_pages("march", 2).await.expect(201);
+    app.drained().await;
+    let quotas = json!([quota_of("50").with("mode", "soft")]);
+    app.define("plans/later", json!({ "quotas": quotas, "prices": [per_page("1")] })).await;
+    app.define("tenants/acme", json!({ "plan": "later", "time_zone": "Europe/Berlin" })).await;
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    run(&app).await;
+    app.use_pages("may", 3).await.expect(201);
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    // May begins on the last day of April in the zone of the sale.
+    assert_eq!(rows(&app.database, BURNS).await, ["03 2 4 0", "04 3 6 0"]);
+    assert_eq!(
+        revenue(&app, "?group_by=period,plan&from=2026-04-01T00:00:00Z").await,
+        ["2026-05-01 later EUR 3.00 0.00 9.00 -6.00 0.00", "2026-04-01 later EUR 0.00 0.00 0.00 0.00 0.00"]
     );
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;

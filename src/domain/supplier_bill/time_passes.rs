@@ -30,8 +30,52 @@ fn pair(one: Item, other: Item, tolerance: &Tolerance, found: &mut Found) -> Res
     Ok(())
 }
 
+/// Whether an item that waits can have this one as its counterpart, or a later one of the walk.
+fn can_wait(held: &Item, item: &Item, tolerance: &Tolerance) -> bool {
+    held.scope == item.scope
+        && held.amount == item.amount
+        && item.at_ms.abs_diff(held.at_ms) <= tolerance.ms().unsigned_abs()
+}
+
+/// Finds the uses before the span that can have no row of their amount unless a use in the span goes without. It goes
+/// from late to early, so the uses in the span choose first, each the latest row that waits.
+pub(super) struct SpareEdges {
+    tolerance: Tolerance,
+    from_ms: i64,
+    /// Of one scope, amount and side, the latest first.
+    held: VecDeque<Item>,
+}
+
+impl SpareEdges {
+    pub(super) fn new(tolerance: Tolerance, from_ms: i64) -> Self {
+        Self { tolerance, from_ms, held: VecDeque::new() }
+    }
+}
+
+impl Pass for SpareEdges {
+    fn take(&mut self, item: Item, found: &mut Found) -> Result<(), Unmatchable> {
+        let is_after_span = item.is_edge() && item.at_ms >= self.from_ms;
+        if is_after_span || item.amount.is_zero() {
+            return Ok(());
+        }
+        while let Some(over) = take_first(&mut self.held, |held| !can_wait(held, &item, &self.tolerance)) {
+            found.left.extend(Some(over).filter(Item::is_edge));
+        }
+        match take_first(&mut self.held, |held| held.is_use() != item.is_use()) {
+            Some(_) => Ok(()),
+            None => hold(&mut self.held, item),
+        }
+    }
+
+    fn finish(&mut self, found: &mut Found) -> Result<(), Unmatchable> {
+        found.left.extend(self.held.drain(..).filter(Item::is_edge));
+        Ok(())
+    }
+}
+
 /// Pairs uses and rows of one amount, each with the earliest that waits. Of points on a line with one tolerance, that
-/// makes as many pairs as can be made: no other rule would leave less over.
+/// makes as many pairs as can be made: no other rule would leave less over. A row that falls to a use near the span is
+/// left over with it: a use in the span whose amount is only near may still need it.
 pub(super) struct EqualAmounts {
     tolerance: Tolerance,
     /// Of one scope, amount and side, in time.
@@ -46,23 +90,18 @@ impl EqualAmounts {
 
 impl Pass for EqualAmounts {
     fn take(&mut self, item: Item, found: &mut Found) -> Result<(), Unmatchable> {
-        if item.is_edge() {
-            found.left.push(item);
-            return Ok(());
-        }
         if item.amount.is_zero() {
             found.settle(Some(Group::new(item)?), &self.tolerance);
             return Ok(());
         }
-        let can_wait = |held: &Item| {
-            held.scope == item.scope
-                && held.amount == item.amount
-                && item.at_ms.saturating_sub(held.at_ms) <= self.tolerance.ms()
-        };
-        while let Some(over) = take_first(&mut self.held, |held| !can_wait(held)) {
+        while let Some(over) = take_first(&mut self.held, |held| !can_wait(held, &item, &self.tolerance)) {
             found.left.push(over);
         }
         match take_first(&mut self.held, |held| held.is_use() != item.is_use()) {
+            Some(counterpart) if counterpart.is_edge() || item.is_edge() => {
+                found.left.extend([counterpart, item]);
+                Ok(())
+            }
             Some(counterpart) => pair(counterpart, item, &self.tolerance, found),
             None => hold(&mut self.held, item),
         }

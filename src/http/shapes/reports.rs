@@ -64,10 +64,12 @@ pub(in crate::http) struct TopRow {
     pub(in crate::http) subject: Option<SubjectAnswer>,
     /// The meter.
     pub(in crate::http) meter: String,
-    /// Used up.
+    /// Used up. Consumers are ranked by it.
     pub(in crate::http) consumed: String,
     /// How many operations consumed it.
     pub(in crate::http) count: i64,
+    /// Corrections of closed periods; not in `consumed`.
+    pub(in crate::http) corrections: String,
 }
 
 /// A closed period of a tenant's meter. Unless something was booked in it after its close, what was granted, rolled in,
@@ -334,6 +336,7 @@ impl TopRow {
             meter: meter.to_string(),
             consumed: row.consumed.normalize().to_string(),
             count: number(row.count),
+            corrections: row.corrections.normalize().to_string(),
         }
     }
 }

@@ -231,8 +231,14 @@ impl Books {
         let charges = last.charges.with_refunds(&self.refunded(due));
         let by = by_use.unwrap_or(last);
         let note = statement.corrected(notes, by, &used, &charges).map_err(|error| error.to_string())?;
+        let terms = self.terms_at_end(&(due.tenant.clone(), statement.period_start_ms));
+        let unpriced = match terms.filter(|_| !by.is_of_charges()) {
+            Some(terms) => terms.unpriced(&used, by),
+            None => statement.unpriced.clone(),
+        };
         Ok(note.map(|note| Document {
             number: 0,
+            unpriced,
             used,
             charges,
             prices: by.prices.clone(),
@@ -248,7 +254,7 @@ impl Books {
     /// all that the plan included was unused.
     fn late_use(&self, due: &DuePeriod, start_ms: i64) -> BTreeMap<MeterId, LateUse> {
         let key = (due.tenant.clone(), start_ms);
-        let at_end = self.terms.get(&key).and_then(|terms| terms.as_slice().first()?.as_ref().ok());
+        let at_end = self.terms_at_end(&key);
         let parts = self.of_periods.get(&key).into_iter().flatten();
         let (own, parts): (Vec<_>, Vec<_>) = parts
             .filter(|part| part.booked_in.0 <= due.period.start_ms)
@@ -272,6 +278,11 @@ impl Books {
             sum.unused = unused_after(part, own.copied(), included);
         }
         late_use.into_iter().map(|(meter, (sum, _))| (meter, sum)).collect()
+    }
+
+    /// What priced a period as definitions held at its end, if that can be read.
+    fn terms_at_end(&self, period: &TenantPeriod) -> Option<&Terms> {
+        self.terms.get(period)?.as_slice().first()?.as_ref().ok()
     }
 
     fn refunded(&self, due: &DuePeriod) -> BTreeMap<GrantId, Money> {

@@ -2,8 +2,8 @@
 -- that they have. Groups first, pages after: a page starts after (period, place), the latest period first. A group that
 -- is not asked for ($7 to $10) is an empty text, and so is the meter of a line that is about none. Taxes are no
 -- revenue. The price of a grant is deferred by the line that bills it; what burns and lapses takes from that in its own
--- period, in the sale's zone and under the sale's plan. A note's period is cut in the zone of the statement that it was
--- issued with.
+-- period, in the zone and under the plan of that one's statement; where it has none, of the sale's. A note's period is
+-- cut in the zone of the statement that it was issued with.
 WITH documents AS MATERIALIZED (
     SELECT tenant, number, is_note, currency, document,
         (billed_in AT TIME ZONE first_value(document ->> 'zone') OVER (
@@ -28,12 +28,18 @@ WITH documents AS MATERIALIZED (
     ) l
     WHERE l.kind IS DISTINCT FROM 'tax'
     UNION ALL
-    SELECT (b.period_start AT TIME ZONE (d.document ->> 'zone'))::date::text, b.tenant, d.document ->> 'plan', s.meter, s.currency,
+    SELECT (b.period_start AT TIME ZONE (d.document ->> 'zone'))::date::text, b.tenant, d.document ->> 'plan', s.meter,
+        s.currency,
         false, 0, -b.recognised - b.forfeited, b.forfeited, NULL
     FROM grant_burns b
     JOIN grant_sales s USING (tenant, grant_id)
     CROSS JOIN LATERAL (
-        SELECT document::jsonb AS document FROM statements i WHERE i.tenant = s.tenant AND i.number = s.statement
+        SELECT document::jsonb AS document
+        FROM statements i
+        WHERE i.tenant = s.tenant
+            AND (i.number = s.statement OR (i.period_start = b.period_start AND i.corrects IS NULL))
+        ORDER BY i.period_start = b.period_start DESC, i.number
+        LIMIT 1
     ) d
     WHERE ($1::text IS NULL OR b.tenant = $1)
         AND ($2::timestamptz IS NULL OR b.period_start >= $2)

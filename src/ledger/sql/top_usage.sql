@@ -24,7 +24,8 @@ FROM (
                 CASE WHEN $9::boolean THEN s.kind ELSE '' END AS kind,
                 CASE WHEN $9 THEN s.id ELSE '' END AS subject,
                 sum(u.consumed)::numeric(28, 9) AS consumed,
-                sum(u.count)::bigint AS count
+                sum(u.count)::bigint AS count,
+                sum(u.corrections)::numeric(28, 9) AS corrections
             FROM usage_hourly u
             LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject
             LEFT JOIN plans t ON t.tenant = u.tenant

@@ -220,6 +220,30 @@ fn reference(record: &[u8], key: &str) -> Option<String> {
     }
 }
 
+/// Lets the sieve of a pass go over its items. What that leaves over goes past the pass, to the one after it. An amount
+/// that no use before the span has needs no sieve.
+async fn sift(
+    transaction: &Transaction<'_>,
+    place: usize,
+    sieve: PassKind,
+    terms: &BillTerms,
+    keeper: &mut Keeper,
+) -> Result<(), LedgerError> {
+    let some = format!(
+        "WHERE (i.scope, i.amount) IN (SELECT e.scope, e.amount FROM items_{place} e \
+         WHERE NOT e.is_row AND e.at_ms < {})",
+        terms.from_ms
+    );
+    go_over(transaction, place, &some, sieve, terms, keeper).await?;
+    let past = place + 1;
+    let delete = format!(
+        "DELETE FROM items_{place} i USING items_{past} p \
+         WHERE NOT i.is_row AND i.tenant = p.tenant AND i.reservation = p.reservation"
+    );
+    transaction.batch_execute(&delete).await?;
+    Ok(())
+}
+
 /// Takes one pass's items in its order, and puts away what it finds and leaves over.
 async fn walk(
     transaction: &Transaction<'_>,
@@ -228,8 +252,25 @@ async fn walk(
     terms: &BillTerms,
     keeper: &mut Keeper,
 ) -> Result<(), LedgerError> {
-    let portal = transaction.bind(&select(place, kind.order()), &[]).await?;
-    let (mut pass, mut found) = (kind.begin(terms.tolerance), Found::default());
+    if let Some(sieve) = kind.sieve(terms) {
+        sift(transaction, place, sieve, terms, keeper).await?;
+    }
+    go_over(transaction, place, "", kind, terms, keeper).await?;
+    transaction.batch_execute(&format!("DROP TABLE items_{place}")).await?;
+    Ok(())
+}
+
+/// Lets a pass go over these of the items of a place.
+async fn go_over(
+    transaction: &Transaction<'_>,
+    place: usize,
+    these: &str,
+    kind: PassKind,
+    terms: &BillTerms,
+    keeper: &mut Keeper,
+) -> Result<(), LedgerError> {
+    let portal = transaction.bind(&select(place, these, kind.order()), &[]).await?;
+    let (mut pass, mut found) = (kind.begin(terms), Found::default());
     loop {
         let rows = transaction.query_portal(&portal, AT_ONCE).await?;
         for row in &rows {
@@ -245,12 +286,9 @@ async fn walk(
         left.iter().for_each(|item| write_item(item, &mut text));
         send(transaction, &copy(place + 1), text).await?;
         if is_last {
-            break;
+            return Ok(());
         }
     }
-    drop(portal);
-    transaction.batch_execute(&format!("DROP TABLE items_{place}")).await?;
-    Ok(())
 }
 
 fn refused(error: Unmatchable) -> LedgerError {
@@ -262,16 +300,17 @@ fn is_last(rows: &[Row]) -> bool {
     rows.len() < usize::try_from(AT_ONCE).unwrap_or(usize::MAX)
 }
 
-fn select(place: usize, order: Order) -> String {
+fn select(place: usize, these: &str, order: Order) -> String {
     // Without the table's name, an amount would be sorted as the text that is read of it.
     let order = match order {
         Order::Reference => "i.scope, i.reference, i.is_row, i.at_ms",
         Order::Amount => "i.scope, i.amount, i.at_ms, i.is_row",
+        Order::AmountBackwards => "i.scope, i.amount, i.at_ms DESC, i.is_row",
         Order::Time => "i.scope, i.at_ms, i.is_row",
     };
     format!(
         "SELECT is_row, scope, reference, amount::text, at_ms, tenant, reservation::text, is_inside, line \
-         FROM items_{place} i ORDER BY {order}, i.tenant, i.reservation, i.line"
+         FROM items_{place} i {these} ORDER BY {order}, i.tenant, i.reservation, i.line"
     )
 }
 

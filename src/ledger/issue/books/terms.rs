@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::domain::amount::Amount;
+use crate::domain::civil_date::CivilDate;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::money::Currency;
 use crate::domain::period::Window;
@@ -67,12 +68,7 @@ impl Terms {
         charges: &ChargesByCurrency,
         by_use: bool,
     ) -> Result<Vec<Priced>, String> {
-        let by = PricedBy {
-            tenant: &self.tenant,
-            plan: self.plan.as_ref(),
-            currency: self.currency.or(self.tenant.currency),
-            start: due.calendar.date(due.period.start_ms),
-        };
+        let by = self.priced_by(due.calendar.date(due.period.start_ms));
         let bills: Result<Vec<Priced>, _> = if by_use {
             price_period(by, used, charges)
         } else {
@@ -108,6 +104,21 @@ impl Terms {
             issued_at_ms,
             books: Vec::new(),
         }
+    }
+
+    fn priced_by(&self, start: CivilDate) -> PricedBy<'_> {
+        PricedBy {
+            tenant: &self.tenant,
+            plan: self.plan.as_ref(),
+            currency: self.currency.or(self.tenant.currency),
+            start,
+        }
+    }
+
+    /// The meters of this use that have a price, but none among those of the document.
+    pub(super) fn unpriced(&self, used: &BTreeMap<MeterId, Used>, by: &Document) -> Vec<MeterId> {
+        let held: Vec<_> = by.prices.iter().collect();
+        self.priced_by(by.start).unpriced(used, &held)
     }
 
     /// What the plan includes of a meter.
