@@ -1,4 +1,4 @@
-//! What changes a quota while it is used, at two instances: how long it takes until both have what the books have.
+//! What changes a quota while it is used, at two instances: how long it takes until both grant what is booked.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -74,7 +74,7 @@ impl Job {
     }
 }
 
-/// What is known of the jobs of one run of a year.
+/// How the jobs of one run of a year ran.
 #[derive(Default)]
 pub struct Jobs {
     /// How long each has taken at most.
