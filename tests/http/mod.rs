@@ -11,6 +11,7 @@ mod bans;
 mod batch;
 mod budgets;
 mod calendars;
+mod changes_under_use;
 mod checks;
 mod checks_together;
 mod concurrency;

@@ -29,5 +29,6 @@ mod retention;
 mod rollover;
 mod rollover_terms;
 pub mod statements;
+mod statements_in_any_order;
 mod stuck_rows;
 mod two_meters;

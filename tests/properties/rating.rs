@@ -27,8 +27,17 @@ fn amount(units: u32, scale: u32) -> Amount {
     Amount::from_decimal(Decimal::new(units.into(), scale)).unwrap()
 }
 
+/// Less than so many units with at most six decimals, as a meter may have, written with up to nine, as in the books.
+fn some(random: &mut StdRng, most: i64) -> Amount {
+    let decimals = if random.random_bool(0.5) { 0 } else { random.random_range(1..=6) };
+    let (units, zeros) = (random.random_range(0..most * 10_i64.pow(decimals)), random.random_range(0..=3));
+    Amount::from_decimal(Decimal::new(units * 10_i64.pow(zeros), decimals + zeros)).unwrap()
+}
+
+/// Less than a million, with at most twelve decimals.
 fn rate(random: &mut StdRng) -> Factor {
-    let digits = Decimal::new(random.random_range(0..2_000_000), random.random_range(0..7));
+    let (whole, decimals) = (random.random_range(0..=6), random.random_range(0..=12));
+    let digits = Decimal::new(random.random_range(0..10_i64.pow(whole + decimals)), decimals);
     Factor::parse(&digits.normalize().to_string()).unwrap()
 }
 
@@ -42,17 +51,17 @@ fn id(number: usize) -> PriceId {
 
 fn charge(random: &mut StdRng, currency: Currency) -> Charge {
     let tiers = |random: &mut StdRng| {
-        let mut bounds: Vec<u32> =
-            (0..random.random_range(0..4)).map(|_| random.random_range(1..300)).collect();
+        let mut bounds: Vec<Amount> = (0..random.random_range(0..4)).map(|_| some(random, 300)).collect();
         bounds.sort_unstable();
         bounds.dedup();
-        let bounded = bounds.into_iter().map(|up_to| Some(amount(up_to, 0)));
+        bounds.retain(|bound| !bound.is_zero());
+        let bounded = bounds.into_iter().map(Some);
         let tiers = bounded.chain([None]).map(|up_to| Tier { up_to, unit: rate(random) });
         Tiers::try_from(tiers.collect::<Vec<_>>()).unwrap()
     };
     match random.random_range(0..5) {
         0 => Charge::PerUnit { unit: rate(random) },
-        1 => Charge::Package { unit: rate(random), package_size: amount(random.random_range(1..50), 0) },
+        1 => Charge::Package { unit: rate(random), package_size: some(random, 50).max(amount(5, 1)) },
         2 => Charge::Graduated(tiers(random)),
         3 => Charge::Volume(tiers(random)),
         _ => Charge::Flat { flat: currency.money(random.random_range(0..100_000)) },
@@ -67,14 +76,15 @@ struct World {
 }
 
 impl World {
-    fn random(random: &mut StdRng) -> Self {
+    /// With so many prices, of which the first is one of pages.
+    fn random(random: &mut StdRng, prices: std::ops::Range<usize>) -> Self {
         let currency = Currency::parse(["EUR", "JPY", "KWD"][random.random_range(0..3)]).unwrap();
-        let prices = (0..random.random_range(0..5)).map(|number| {
+        let prices = (0..random.random_range(prices)).map(|number| {
             let charge = charge(random, currency);
             let is_flat = matches!(charge, Charge::Flat { .. });
             let has_minimum = !is_flat && random.random_bool(0.2);
             Price {
-                meter: MeterId::parse(["page", "token"][random.random_range(0..2)]).unwrap(),
+                meter: MeterId::parse(["page", "token"][random.random_range(0..2.min(number + 1))]).unwrap(),
                 id: Some(id(number)),
                 currency,
                 charge_on: if !is_flat && random.random_bool(0.3) {
@@ -82,10 +92,7 @@ impl World {
                 } else {
                     ChargeOn::Consumed
                 },
-                included: amount(
-                    if !is_flat && random.random_bool(0.3) { random.random_range(0..100) } else { 0 },
-                    0,
-                ),
+                included: if !is_flat && random.random_bool(0.3) { some(random, 100) } else { Amount::ZERO },
                 charge,
                 minimum: has_minimum.then(|| currency.money(random.random_range(0..5_000))),
                 effective_from: "2026-01-01".parse().unwrap(),
@@ -126,7 +133,7 @@ impl World {
         .unwrap()
     }
 
-    /// The amounts of the bill's lines, counted unit by unit by the library's decimals.
+    /// The amounts of the bill's lines, counted piece by piece by the library's decimals.
     fn expected(&self, used: &BTreeMap<MeterId, Used>) -> Vec<Decimal> {
         let places = self.currency.decimals().into();
         let round =
@@ -155,29 +162,35 @@ impl World {
     }
 }
 
-/// One price, unit by unit; quantities are whole.
+/// One price. Units are cut at each whole one and at the end of each tier, and each piece costs what its tier says.
 fn counted(price: &Price, used: &BTreeMap<MeterId, Used>) -> Decimal {
     let used = used.get(&price.meter).copied().unwrap_or_default();
     let used = if price.charge_on == ChargeOn::Overage { used.overage } else { used.consumed };
     let units = (used.decimal() - price.included.decimal()).max(Decimal::ZERO);
-    let units: u32 = units.try_into().unwrap();
-    let tier_of = |tiers: &Tiers, unit: u32| {
-        let found =
-            tiers.iter().find(|tier| tier.up_to.is_none_or(|up_to| Decimal::from(unit) <= up_to.decimal()));
+    let tier_of = |tiers: &Tiers, end: Decimal| {
+        let found = tiers.iter().find(|tier| tier.up_to.is_none_or(|up_to| end <= up_to.decimal()));
         found.unwrap().unit.decimal()
     };
+    let pieces = |tiers: &Tiers| {
+        let bounds = tiers.iter().filter_map(|tier| tier.up_to).map(Amount::decimal);
+        let whole = (1..400).map(Decimal::from);
+        let mut ends: Vec<_> = bounds.chain(whole).filter(|end| *end < units).chain([units]).collect();
+        ends.sort_unstable();
+        let starts = [Decimal::ZERO].into_iter().chain(ends.clone());
+        starts.zip(ends).map(|(start, end)| (end - start) * tier_of(tiers, end)).sum()
+    };
     let exact = match &price.charge {
-        Charge::PerUnit { unit } => (0..units).map(|_| unit.decimal()).sum(),
+        Charge::PerUnit { unit } => pieces(&vec![Tier { up_to: None, unit: *unit }].try_into().unwrap()),
         Charge::Package { unit, package_size } => {
             let (mut packages, mut held) = (Decimal::ZERO, Decimal::ZERO);
-            while held < Decimal::from(units) {
+            while held < units {
                 held += package_size.decimal();
                 packages += unit.decimal();
             }
             packages
         }
-        Charge::Graduated(tiers) => (1..=units).map(|unit| tier_of(tiers, unit)).sum(),
-        Charge::Volume(tiers) if units > 0 => Decimal::from(units) * tier_of(tiers, units),
+        Charge::Graduated(tiers) => pieces(tiers),
+        Charge::Volume(tiers) if !units.is_zero() => units * tier_of(tiers, units),
         Charge::Volume(_) => Decimal::ZERO,
         Charge::Flat { flat } => flat.decimal(),
     };
@@ -188,9 +201,8 @@ fn random_use(random: &mut StdRng) -> BTreeMap<MeterId, Used> {
     let meters =
         ["page", "token", "other"].into_iter().filter(|_| random.random_bool(0.8)).collect::<Vec<_>>();
     let used = meters.into_iter().map(|meter| {
-        let consumed = random.random_range(0..400);
-        let overage = random.random_range(0..=consumed);
-        let used = Used { consumed: amount(consumed, 0), overage: amount(overage, 0) };
+        let (one, other) = (some(random, 400), some(random, 400));
+        let used = Used { consumed: one.max(other), overage: one.min(other) };
         (MeterId::parse(meter).unwrap(), used)
     });
     used.collect()
@@ -207,7 +219,7 @@ fn in_any_cart_lines_add_up_to_the_total_and_are_what_a_second_count_finds() {
     eprintln!("TOLLGATE_CARTS_SEED={seed}, {carts} carts");
     let random = &mut StdRng::seed_from_u64(seed);
     for cart in 0..carts {
-        let (world, used, corrected) = (World::random(random), random_use(random), random_use(random));
+        let (world, used, corrected) = (World::random(random, 0..5), random_use(random), random_use(random));
         let billed = world.bill(&used);
         let amounts: Vec<Decimal> = billed.lines().iter().map(|line| line.amount().decimal()).collect();
         assert_eq!(amounts, world.expected(&used), "cart {cart} of seed {seed}");
@@ -245,26 +257,34 @@ fn booked(quota: Amount, uses: &[(Amount, bool)]) -> Accounts {
 
 #[test]
 fn the_order_and_the_cut_of_events_never_change_a_bill() {
-    let random = &mut StdRng::seed_from_u64(rand::rng().next_u64());
+    let seed = rand::rng().next_u64();
+    println!("seed {seed}");
+    let (random, mut bills_of_use) = (&mut StdRng::seed_from_u64(seed), 0);
     for _ in 0..300 {
-        let world = World::random(random);
-        let quota = amount(random.random_range(0..300), 0);
+        let world = World::random(random, 1..5);
+        let quota = some(random, 300);
         let mut uses: Vec<(Amount, bool)> = (0..random.random_range(0..20))
-            .map(|_| (amount(random.random_range(1..300_000), 4), random.random_bool(0.5)))
+            .map(|_| (some(random, 30), random.random_bool(0.5)))
+            .filter(|(consumed, _)| !consumed.is_zero())
             .collect();
         let bill_of = |uses: &[(Amount, bool)]| {
             let used = Used::of(&booked(quota, uses)).unwrap();
             world.bill(&BTreeMap::from([(MeterId::parse("page").unwrap(), used)]))
         };
         let first = bill_of(&uses);
+        bills_of_use += usize::from(first.total() != bill_of(&[]).total());
         uses.shuffle(random);
         assert_eq!(bill_of(&uses), first);
-        let halved = uses.iter().flat_map(|(consumed, held)| {
-            let half = amount(1, 4).min(*consumed);
-            [(half, *held), (consumed.saturating_sub(half), !*held)]
-        });
-        assert_eq!(bill_of(&halved.collect::<Vec<_>>()), first);
+        let cut: Vec<_> = uses
+            .iter()
+            .flat_map(|(consumed, held)| {
+                let part = some(random, 30).min(*consumed);
+                [(part, *held), (consumed.saturating_sub(part), !*held)]
+            })
+            .collect();
+        assert_eq!(bill_of(&cut), first);
     }
+    assert!(bills_of_use > 150, "only {bills_of_use} bills of 300 say what was used");
 }
 
 #[test]

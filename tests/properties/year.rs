@@ -4,9 +4,9 @@
 //! `TOLLGATE_YEAR_SEED` repeats a run.
 
 mod happening;
+mod jobs;
 
 use std::collections::{BTreeMap, HashSet};
-use std::future::Future;
 use std::time::Duration;
 
 use jiff::civil::{Date, date};
@@ -15,24 +15,23 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tollgate::domain::ids::{Partition, TenantId};
-use tollgate::ledger::Manner;
-use tollgate::operations::Answer;
 
 use self::happening::{
     CALENDARS, Day, HOLD_FOR_LONG, LARGE, LOWERED, Size, Year, grant_end, next_start, noon, tenant, year,
 };
+use self::jobs::Jobs;
 use crate::http::adjustments::ADJUSTMENTS;
 use crate::http::events::{outcomes, send_batch};
 use crate::support::app::*;
 use crate::support::books::Books;
 use crate::support::process::from_environment;
-use crate::support::wait::wait_for;
 
-const GRACE: Duration = Duration::from_secs(3600);
 /// What was booked before a seal of keys is booked within this.
 const SEALED_WITHIN: Duration = Duration::from_secs(30);
 /// So many items has one batch.
 const ITEMS: usize = 500;
+/// What has waited while no job ran is first closed and billed by so many runs that break off.
+const BREAKS_OF_BACKLOG: i64 = 6;
 /// On every so many-th day plans include something else.
 const PLANS_CHANGE_EVERY: i64 = 5;
 /// Nobody moves so shortly before the end of a period: the next one may be open already.
@@ -77,6 +76,7 @@ struct Run {
     uses: usize,
     /// Of which tenant use of which day was taken back.
     taken_back: HashSet<(usize, i64)>,
+    jobs: Jobs,
 }
 
 impl Run {
@@ -110,6 +110,7 @@ impl Run {
             moves: 0,
             uses: size.uses,
             taken_back: HashSet::new(),
+            jobs: Jobs::default(),
         }
     }
 
@@ -310,47 +311,22 @@ impl Run {
         }
     }
 
-    /// Every job that writes books, to its end: what cannot be done yet is due again.
-    async fn jobs(&self) {
-        async fn to_the_end<T>(job: impl AsyncFn() -> Answer<T>) -> T {
-            wait_for("a job is done", Duration::from_secs(60), async || done(job().await)).await
-        }
+    /// Every job that writes books, to its end.
+    async fn jobs(&mut self) {
         self.app.drained().await;
-        let operations = &self.app.app().operations;
-        to_the_end(async || operations.memory.open_next_periods().await).await;
-        to_the_end(async || operations.adjustments.follow().await).await;
-        to_the_end(async || operations.grants.follow().await).await;
-        to_the_end(async || operations.plan_changes.follow().await).await;
-        let close = async || operations.periods.close(Manner::default(), GRACE).await;
-        while to_the_end(close).await.closed > 0 {}
-        to_the_end(async || operations.statements.issue(Manner::default(), GRACE).await).await;
+        self.jobs.run(&self.app).await;
         self.app.drained().await;
     }
 
-    /// The same jobs, each of which breaks off somewhere.
-    async fn broken_jobs(&self, random: &mut StdRng) {
-        async fn broken<T>(random: &mut StdRng, job: impl Future<Output = T>) {
-            let after = Duration::from_micros(random.random_range(0..60_000));
-            let _ = tokio::time::timeout(after, job).await;
-        }
-        let operations = &self.app.app().operations;
-        broken(random, operations.memory.open_next_periods()).await;
-        broken(random, operations.adjustments.follow()).await;
-        broken(random, operations.grants.follow()).await;
-        broken(random, operations.plan_changes.follow()).await;
-        broken(random, operations.periods.close(Manner::default(), GRACE)).await;
-        broken(random, operations.statements.issue(Manner::default(), GRACE)).await;
-    }
-
-    /// The books, once every period of the year is closed.
-    async fn books(self, days: i64) -> Books {
+    /// The books, once every period of the year is closed, and how the jobs ran.
+    async fn books(mut self, days: i64) -> (Books, Jobs) {
         self.app.move_clock(&noon(self.first, days + 40).to_string()).await;
         self.app.swept(&self.app.app().operations.partitions().collect::<Vec<_>>()).await;
         self.jobs().await;
         assert!(self.moves > 0, "nobody has moved");
         let books = Books::of(&self.app.database).await;
         self.app.finish().await;
-        books
+        (books, self.jobs)
     }
 }
 
@@ -362,20 +338,22 @@ async fn undisturbed(size: &Size, first: Date, year: &Year) -> Books {
         run.jobs().await;
         run.changes(number, days).await;
     }
-    run.books(size.days).await
+    run.books(size.days).await.0
 }
 
 /// The books of the same year, in which jobs run now and then, break off, and rest for three months; and in which the
-/// service starts again now and then.
-async fn disturbed(size: &Size, first: Date, year: &Year, seed: u64) -> Books {
+/// service starts again now and then. And how the jobs ran.
+async fn disturbed(size: &Size, first: Date, year: &Year, seed: u64) -> (Books, Jobs) {
     let random = &mut StdRng::seed_from_u64(seed);
     let mut run = Run::start(size, first).await;
     for (number, days) in (0..).zip(year) {
         run.calls(number, year).await;
         if !size.downtime().contains(&number) {
+            let is_backlog = (0..BREAKS_OF_BACKLOG).contains(&(number - size.downtime().end));
             match random.random_range(0..20) {
+                _ if is_backlog => run.jobs.break_off(&run.app, random).await,
                 0..4 => run.jobs().await,
-                4..12 => run.broken_jobs(random).await,
+                4..12 => run.jobs.break_off(&run.app, random).await,
                 12 => run.app.restart().await,
                 _ => {}
             }
@@ -398,9 +376,10 @@ async fn a_year_whose_jobs_were_late_and_broke_off_ends_with_the_entries_of_an_u
     let seed = from_environment("TOLLGATE_YEAR_SEED").unwrap_or_else(|| rand::rng().next_u64());
     println!("TOLLGATE_YEAR_SEED={seed}: {} tenants, {} days", size.tenants, size.days);
     let (first, year) = (date(2026, 1, 5), year(seed, &size));
-    let (expected, found) =
+    let (expected, (found, jobs)) =
         tokio::join!(undisturbed(&size, first, &year), disturbed(&size, first, &year, seed));
     found.equal(&expected, &format!("seed {seed}"));
+    jobs.have_broken_inside(seed);
     let entries = expected.entries.join("\n");
     let late = "usage false true";
     for word in [
