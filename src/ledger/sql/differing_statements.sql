@@ -1,8 +1,8 @@
 -- What statements say was used, beside the books of their periods. What corrects an earlier period that is billed is in
 -- a note to that one's statement: what the note says was used is what the statement says, with all that was booked for
 -- its period in those that had ended when the note was issued. What of it is overage is known where no holds went over:
--- what returns of them later was unused too. Of a quota that was not opened it is less by what its plan included. What is
--- corrected of carried holds before their period is closed is in its own statement.
+-- what returns of them later was unused too. Of a quota that was not opened it is less by what its plan included.
+-- What is corrected of carried holds before their period is closed is in its own statement.
 WITH said AS (
     SELECT s.tenant, u.key AS meter, s.period_start, (u.value ->> 'consumed')::numeric AS consumed, (u.value ->> 'overage')::numeric AS overage
     FROM statements s
