@@ -157,8 +157,8 @@ impl Gate {
         Ok(gate)
     }
 
-    /// As [`Self::connect`], but a server that does not answer is no error: until it does, the gate is away, and its time
-    /// is the host's, `wall_ms` (unix ms) now. It is then refused, or not, by the check of its memory.
+    /// As [`Self::connect`], but a server that does not answer is no error: until it does, the gate is away, and its
+    /// time is the host's, `wall_ms` (unix ms) now. It is then refused, or not, by the check of its memory.
     pub async fn connect_if_there(options: GateOptions, wall_ms: i64) -> Result<Self, GateError> {
         let gate = Self::new(options)?;
         match gate.meet_first().await {

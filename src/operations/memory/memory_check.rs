@@ -112,8 +112,8 @@ impl MemoryCheck {
         Ok(())
     }
 
-    /// Checks the node where memory is in doubt though the gate answers: an instance whose calls meet no alarm any more,
-    /// because another one has checked, would go on doubting.
+    /// Checks the node where memory is in doubt though the gate answers: an instance whose calls meet no alarm any
+    /// more, because another one has checked, would go on doubting.
     pub(in crate::operations) async fn check_again(&self) {
         if !self.is_in_doubt() || self.core.gate.breaker_state() != BreakerState::Closed {
             return;
