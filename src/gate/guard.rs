@@ -127,6 +127,11 @@ impl Guard {
         self.lock_time().is_trusted()
     }
 
+    pub(super) fn knows_time(&self, steady_ms: i64, wall_ms: i64) -> bool {
+        let time = self.lock_time();
+        time.is_trusted() && time.keeps_time(steady_ms, wall_ms)
+    }
+
     pub(super) fn time_difference_ms(&self) -> i64 {
         self.lock_time().difference_ms()
     }

@@ -119,6 +119,11 @@ impl Gate {
         self.guard.trusts_time()
     }
 
+    /// Whether Redis's clock is trusted, and this instance knows it without asking; `wall_ms` is the host's (unix ms).
+    pub fn knows_time(&self, wall_ms: i64) -> bool {
+        self.guard.knows_time(self.elapsed_ms(), wall_ms)
+    }
+
     /// How far Redis's clock was ahead of this host's at the last look, at least, in ms.
     pub fn time_difference_ms(&self) -> i64 {
         self.guard.time_difference_ms()
