@@ -137,7 +137,7 @@ impl Shares {
 }
 
 impl Unparked<'_> {
-    /// It is not known whether the call is parked: what it used stays held, and unreported, until the window ends.
+    /// The call may be parked: what it used stays held, and unreported, until the window ends.
     pub(super) fn stays(mut self) {
         self.used.clear();
     }
