@@ -191,6 +191,25 @@ async fn more_calls_than_are_redelivered_at_once_all_reach_the_gate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_starts_knows_of_every_tenant_whose_calls_wait() {
+    let mut app = impatient().without_jobs().start().await;
+    limited(&app, "allow", json!([])).await;
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "away", pages("5")).await.expect(201);
+    drop(frozen);
+    let others = "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload, fingerprint) \
+        SELECT format('a%s', 1000 + other), partition, reservation_id, call, taken_at, payload, fingerprint \
+        FROM parked, generate_series(1, 1000) AS other";
+    as_owner(&app.database, others).await.unwrap();
+    app.restart().await;
+    let next = app.post_keyed(USAGE, "next", pages("1")).await.expect(201);
+    assert_eq!(next.text("/limits/0/consumed"), "6");
+    as_owner(&app.database, "DELETE FROM parked WHERE tenant <> 'acme'").await.unwrap();
+    replay(&app).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_parked_call_of_a_day_that_a_clock_set_back_has_not_reached_waits_for_it_alone() {
     let mut app = impatient().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     limited(&app, "allow", json!([])).await;

@@ -32,7 +32,8 @@ const ASK_WITHIN: Duration = Duration::from_millis(250);
 /// How long a call waits for the ledger to say whether other calls of its reservation wait.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(10);
-const TENANTS_MAX: usize = 10_000;
+/// How many tenants with waiting calls are read at once.
+const TENANTS_PAGE: usize = 1_000;
 const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
 /// After so many pages, and of so many calls at once, redelivery waits for the books.
@@ -77,10 +78,17 @@ struct Tried<'a> {
 impl Outage {
     /// Notes every tenant with calls that wait.
     pub async fn reload_parked(&self) -> Answer<()> {
-        for tenant in self.core.ledger.parked_tenants(TENANTS_MAX).await? {
-            self.parking.note(self.core.gate.partition_of(&tenant), &tenant);
+        let mut last = None;
+        loop {
+            let tenants = self.core.ledger.parked_tenants(last.as_ref(), TENANTS_PAGE).await?;
+            for tenant in &tenants {
+                self.parking.note(self.core.gate.partition_of(tenant), tenant);
+            }
+            match tenants.into_iter().nth(TENANTS_PAGE - 1) {
+                Some(tenant) => last = Some(tenant),
+                None => return Ok(()),
+            }
         }
-        Ok(())
     }
 
     /// As [`Self::reload_parked`]; also drops calls that were done long ago.

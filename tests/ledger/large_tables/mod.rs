@@ -182,7 +182,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("note_delivered_calls", ledger.note_delivered_calls(&acme, Epoch(1), vec![1])).await;
     plans.of("delivered_calls", ledger.delivered_calls(&acme, Epoch(1), 10)).await;
     plans.of("settle_parked", ledger.settle_parked(&acme, vec![1])).await;
-    plans.of("parked_tenants", ledger.parked_tenants(10)).await;
+    plans.of("parked_tenants", ledger.parked_tenants(None, 10)).await;
     plans.of("parked_conflicts", ledger.parked_conflicts(10)).await;
     plans.of("count_parked", ledger.count_parked()).await;
     plans.of("count_quarantined", ledger.count_quarantined()).await;
