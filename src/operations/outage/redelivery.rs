@@ -311,8 +311,9 @@ impl Outage {
         Ok(self.core.ledger.waiting_calls(tenant, only, epoch, &without, limit).await?)
     }
 
-    /// Notes that of what was noted of the tenant up to `note`, no call waited at `now_ms` that can be delivered in this
-    /// epoch: other calls need not look again. Those that were delivered and are not settled may have to be in the next.
+    /// Notes that of what was noted of the tenant up to `note`, no call waited at `now_ms` that can be delivered in
+    /// this epoch: other calls need not look again. Those that were delivered and are not settled may have to be in the
+    /// next.
     async fn nothing_else_waits(&self, tenant: &TenantId, note: u64, now_ms: i64) -> Answer<()> {
         let partition = self.core.gate.partition_of(tenant);
         let epoch = self.core.gate.epoch(partition);
@@ -347,8 +348,8 @@ impl Outage {
     }
 
     /// Redelivers these calls, and adds to `delivered` those that the gate has got. Calls that wait for a decision
-    /// about quarantine, or for a window that has not begun by the gate's clock, are skipped: they hold up only calls of
-    /// their own reservation.
+    /// about quarantine, or for a window that has not begun by the gate's clock, are skipped: they hold up only calls
+    /// of their own reservation.
     async fn redeliver_rows(
         &self,
         tenant: &TenantId,
@@ -373,7 +374,7 @@ impl Outage {
                     }
                 }
                 Some(Err(Halt::TooEarly(begins_ms))) => {
-                    // What this instance knows of the gate's clock may be ahead of it.
+                    // The gate's clock may be behind what this instance takes it for.
                     let due_ms = begins_ms.max(self.core.gate_now_ms() + 1);
                     self.parking.pass_over(tenant, epoch, id, Some(due_ms));
                     tracing::debug!(%tenant, %id, begins_ms, "parked calls wait for the gate's clock");
