@@ -306,8 +306,7 @@ impl App {
     ///
     /// Errors: Redis is unsafe, Postgres is missing or holds another installation; or a port cannot be taken.
     pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
-        let connect = |options| Gate::connect_if_there(options, Clock::system().now_ms());
-        let mut app = Self::over(settings, clock, connect).await?;
+        let mut app = Self::over(settings, clock, Gate::connect_if_there).await?;
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         let (connected, hears_changes) = oneshot::channel();

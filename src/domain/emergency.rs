@@ -3,14 +3,13 @@
 //! Windows are the counter's own. Where it has none, what is admitted is forgotten at once, when all of it would have
 //! left the counter: so no stretch of that length has more than the cap.
 
-use std::collections::HashMap;
-
 use super::amount::Units;
+use super::by_counter::ByCounter;
 use super::counter::{Counter, need};
 use super::ids::TenantId;
 use super::reservation::{CounterField, SubjectHash};
 
-/// The most counters that are kept in mind at once. What would be one more is denied.
+/// The most counters that are kept in mind at once, of all tenants. What would be one more is denied.
 const COUNTERS_MAX: usize = 10_000;
 
 /// A counter, among those of all tenants.
@@ -58,11 +57,17 @@ struct Admitted {
 }
 
 /// What was admitted, by counter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Caps {
-    admitted: HashMap<CounterPlace, Admitted>,
+    admitted: ByCounter<Admitted>,
     /// No window kept in mind ends before this (unix ms).
     first_end_ms: i64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { admitted: ByCounter::new(COUNTERS_MAX), first_end_ms: i64::MAX }
+    }
 }
 
 impl Caps {
@@ -72,8 +77,7 @@ impl Caps {
             Some(admitted) if now_ms < admitted.ends_at_ms => admitted.units,
             Some(_) => 0,
             None => {
-                self.make_room(now_ms);
-                if self.admitted.len() >= COUNTERS_MAX {
+                if !self.makes_room_for(ask.place.tenant.as_ref(), now_ms) {
                     return false;
                 }
                 0
@@ -84,16 +88,14 @@ impl Caps {
 
     /// Counts what is asked as admitted. Returns when that is forgotten (unix ms).
     pub fn admit(&mut self, ask: &EmergencyAsk, now_ms: i64) -> i64 {
-        let fresh = Admitted { units: 0, ends_at_ms: ask.ends_at_ms };
-        let admitted = self.admitted.entry(ask.place.clone()).or_insert(fresh);
-        if admitted.ends_at_ms <= now_ms {
-            *admitted = fresh;
-        }
+        let before = self.admitted.get(&ask.place).filter(|admitted| now_ms < admitted.ends_at_ms);
+        let mut admitted = before.copied().unwrap_or(Admitted { units: 0, ends_at_ms: ask.ends_at_ms });
         admitted.units = admitted.units.saturating_add(ask.need);
         if !ask.has_windows {
             admitted.ends_at_ms = admitted.ends_at_ms.max(ask.ends_at_ms);
         }
         self.first_end_ms = self.first_end_ms.min(admitted.ends_at_ms);
+        self.admitted.insert(ask.place.clone(), admitted);
         admitted.ends_at_ms
     }
 
@@ -105,13 +107,14 @@ impl Caps {
         }
     }
 
-    /// Forgets windows that are over, once there is no room for another.
-    fn make_room(&mut self, now_ms: i64) {
-        if self.admitted.len() >= COUNTERS_MAX && self.first_end_ms <= now_ms {
-            self.admitted.retain(|_, admitted| now_ms < admitted.ends_at_ms);
-            let ends = self.admitted.values().map(|admitted| admitted.ends_at_ms);
+    /// Whether another counter of this tenant has room; where it has none, windows that are over are forgotten first.
+    fn makes_room_for(&mut self, tenant: Option<&TenantId>, now_ms: i64) -> bool {
+        if !self.admitted.has_room_for(tenant) && self.first_end_ms <= now_ms {
+            self.admitted.retain(|admitted| now_ms < admitted.ends_at_ms);
+            let ends = self.admitted.iter().map(|(_, admitted)| admitted.ends_at_ms);
             self.first_end_ms = ends.min().unwrap_or(i64::MAX);
         }
+        self.admitted.has_room_for(tenant)
     }
 }
 
@@ -122,6 +125,12 @@ mod tests {
     fn ask(number: u64, need: i64, ends_at_ms: i64, has_windows: bool) -> EmergencyAsk {
         let place = CounterPlace { tenant: None, subject: None, field: CounterField(number.to_le_bytes()) };
         EmergencyAsk { place, need, cap: 5, ends_at_ms, has_windows }
+    }
+
+    fn of(tenant: &str, number: u64, ends_at_ms: i64) -> EmergencyAsk {
+        let EmergencyAsk { place, .. } = ask(number, 1, ends_at_ms, true);
+        let place = CounterPlace { tenant: Some(TenantId::parse(tenant).unwrap()), ..place };
+        EmergencyAsk { place, ..ask(number, 1, ends_at_ms, true) }
     }
 
     fn admits(caps: &mut Caps, ask: &EmergencyAsk, now_ms: i64) -> bool {
@@ -157,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_most_counters_another_is_denied_until_windows_end() {
+    fn counters_of_one_tenant_leave_room_to_others_and_are_forgotten_when_their_windows_end() {
         let mut caps = Caps::default();
-        for number in 0..COUNTERS_MAX as u64 {
-            assert!(admits(&mut caps, &ask(number, 1, 100, true), 0));
-        }
-        assert!(!admits(&mut caps, &ask(u64::MAX, 1, 100, true), 50));
-        assert!(admits(&mut caps, &ask(7, 1, 100, true), 50), "a known one goes on");
-        assert!(admits(&mut caps, &ask(u64::MAX, 1, 200, true), 100));
-        assert_eq!(caps.admitted.len(), 1);
+        let most = (0..).take_while(|number| admits(&mut caps, &of("acme", *number, 100), 0)).count();
+        assert_eq!(most, COUNTERS_MAX - COUNTERS_MAX / 4);
+        assert!(admits(&mut caps, &of("acme", 7, 100), 50), "a known one goes on");
+        assert!(admits(&mut caps, &of("other", 0, 300), 50), "another tenant has room");
+        assert!(!admits(&mut caps, &of("acme", u64::MAX, 200), 99));
+        assert!(admits(&mut caps, &of("acme", u64::MAX, 200), 100));
+        assert_eq!(caps.admitted.iter().count(), 2, "windows that are over are forgotten");
     }
 }

@@ -8,6 +8,7 @@ pub mod ban;
 pub mod booking;
 pub mod boundary;
 pub mod burn;
+pub mod by_counter;
 pub mod carried_use;
 pub mod chain;
 pub mod checkpoint;

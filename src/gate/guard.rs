@@ -125,11 +125,17 @@ impl Guard {
 
     /// Whether the gate's time is trusted. Where Redis has not answered since the start, it is the host's.
     pub(super) fn trusts_time(&self) -> bool {
-        let (is_trusted, is_measured) = {
-            let time = self.lock_time();
-            (time.is_trusted(), time.is_measured())
-        };
-        is_trusted || (!is_measured && self.breaker_state() != BreakerState::Closed)
+        let is_trusted = self.lock_time().is_trusted();
+        is_trusted || (!self.has_measured_time() && self.breaker_state() != BreakerState::Closed)
+    }
+
+    /// Whether Redis has told its time since the start.
+    pub(super) fn has_measured_time(&self) -> bool {
+        self.lock_time().is_measured()
+    }
+
+    pub(super) fn knows_time(&self, steady_ms: i64, wall_ms: i64) -> bool {
+        self.trusts_time() && self.lock_time().keeps_time(steady_ms, wall_ms)
     }
 
     pub(super) fn time_difference_ms(&self) -> i64 {

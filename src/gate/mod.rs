@@ -158,15 +158,12 @@ impl Gate {
     }
 
     /// As [`Self::connect`], but a server that does not answer is no error: until it does, the gate is away, and its
-    /// time is the host's, `wall_ms` (unix ms) now. It is then refused, or not, by the check of its memory.
-    pub async fn connect_if_there(options: GateOptions, wall_ms: i64) -> Result<Self, GateError> {
+    /// time is the host's, as of the last look. It is then refused, or not, by the check of its memory.
+    pub async fn connect_if_there(options: GateOptions) -> Result<Self, GateError> {
         let gate = Self::new(options)?;
         match gate.meet_first().await {
             Ok(()) => {}
-            Err(error) if error.is_away() => {
-                tracing::error!(%error, "Redis does not answer");
-                gate.note_redis_time(wall_ms);
-            }
+            Err(error) if error.is_away() => tracing::error!(%error, "Redis does not answer"),
             Err(error) => return Err(error),
         }
         Ok(gate)

@@ -40,6 +40,8 @@ pub enum TimeTurned {
 #[derive(Debug, Clone, Default)]
 pub struct TimeCheck {
     last: Option<Measurement>,
+    /// The host's wall clock after it (unix ms).
+    last_wall_ms: i64,
     state: ClockState,
     difference_ms: i64,
 }
@@ -66,6 +68,17 @@ impl TimeCheck {
         self.state != ClockState::Unmeasured
     }
 
+    /// Whether the time that was measured last can be reckoned from it: since then the steady clock has gone as far as
+    /// the host's wall clock. It stands still while the host is suspended. Both are read now: the steady one in ms, the
+    /// wall clock as unix ms. Where nothing was measured, there is nothing to be wrong.
+    pub fn keeps_time(&self, steady_ms: i64, wall_ms: i64) -> bool {
+        self.last.is_none_or(|last| {
+            let by_wall_ms = wall_ms.saturating_sub(self.last_wall_ms);
+            let by_steady_ms = steady_ms.saturating_sub(last.after_ms);
+            by_wall_ms.saturating_sub(by_steady_ms).saturating_abs() <= STEP_MAX_MS
+        })
+    }
+
     /// How far the node's clock was ahead of the host's at the last measurement, at least, in ms; negative when slow.
     pub fn difference_ms(&self) -> i64 {
         self.difference_ms
@@ -74,7 +87,7 @@ impl TimeCheck {
     /// Takes a measurement of the watch; `wall_ms` is the host's wall clock after it (unix ms).
     pub fn measured(&mut self, measurement: Measurement, wall_ms: i64) -> Option<TimeTurned> {
         let step_ms = self.step_ms(&measurement);
-        self.last = Some(measurement);
+        (self.last, self.last_wall_ms) = (Some(measurement), wall_ms);
         let wall =
             (wall_ms.saturating_sub(measurement.after_ms), wall_ms.saturating_sub(measurement.after_ms));
         self.difference_ms = distance_ms(wall, measurement.offset_ms());
@@ -215,10 +228,30 @@ mod tests {
         assert_eq!(check.measured(measurement((600, 0, 0, 0)), BASE_MS + 600), Some(TimeTurned::Agrees));
     }
 
+    #[rstest::rstest]
+    #[case::at_once(200, 200, true)]
+    #[case::redis_was_away_for_a_day(86_400_200, 86_400_200, true)]
+    #[case::two_seconds_are_within_what_clocks_differ(1_200, 3_200, true)]
+    #[case::the_host_was_suspended_for_five_minutes(1_200, 301_200, false)]
+    #[case::it_was_suspended_and_runs_for_a_day_since(86_400_200, 86_700_200, false)]
+    #[case::for_just_longer_than_clocks_differ(1_200, 3_201, false)]
+    #[case::the_wall_clock_was_set_back(10_200, 200, false)]
+    fn an_instance_knows_the_time_while_its_steady_clock_goes_as_far_as_the_hosts_since_the_last_measurement(
+        #[case] steady_ms: i64,
+        #[case] wall_ms: i64,
+        #[case] keeps_time: bool,
+    ) {
+        let mut check = TimeCheck::default();
+        check.measured(measurement((0, 2, 0, 0)), BASE_MS + 5_002);
+        // The host's clock was right only afterwards: what it was then no longer matters.
+        check.measured(measurement((200, 0, 0, 0)), BASE_MS + 200);
+        assert_eq!(check.keeps_time(steady_ms, BASE_MS + wall_ms), keeps_time);
+    }
+
     #[test]
     fn what_was_never_measured_is_neither_trusted_nor_accepted() {
         let mut check = TimeCheck::default();
-        assert!(!check.is_trusted());
+        assert!(!check.is_trusted() && !check.is_measured());
         assert!(!check.accept());
         assert!(!check.is_trusted());
         check.measured(measurement((0, 2, 0, 0)), BASE_MS + 2);

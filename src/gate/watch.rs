@@ -60,6 +60,9 @@ impl Gate {
         let (began, before_ms) = (Instant::now(), self.elapsed_ms());
         let looked = self.look_once().await;
         self.guard.probed(began, looked.is_ok());
+        if looked.is_err() && !self.guard.has_measured_time() {
+            self.note_redis_time(wall_ms());
+        }
         let Looked { redis_ms, after_ms, takes_writes, standings } = looked?;
         self.guard.told_of_writes(takes_writes);
         self.guard.measured(Measurement { redis_ms, before_ms, after_ms }, wall_ms());
@@ -117,6 +120,11 @@ impl Gate {
     /// Whether calls may be admitted and holds expired by Redis's clock.
     pub fn trusts_time(&self) -> bool {
         self.guard.trusts_time()
+    }
+
+    /// Whether Redis's clock is trusted, and this instance knows it without asking; `wall_ms` is the host's (unix ms).
+    pub fn knows_time(&self, wall_ms: i64) -> bool {
+        self.guard.knows_time(self.elapsed_ms(), wall_ms)
     }
 
     /// How far Redis's clock was ahead of this host's at the last look, at least, in ms.

@@ -159,6 +159,7 @@ pub use open_tenants::{OpenTenant, OverdueHold};
 pub use openings::{DetachOptions, MonthOfEntries, check_archive};
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use parked_conflicts::{ConflictedReservation, ParkedConflict, Settlement, Settling};
+pub use parking::NotParked;
 pub use period_use::PeriodUse;
 pub use plan_changes::{NewPlan, PlanChange};
 pub use policy::{

@@ -146,10 +146,15 @@ impl Ledger {
         self.read(|connection| known(connection, id).boxed()).await
     }
 
-    /// The tenants with waiting calls, at most `limit`.
-    pub async fn parked_tenants(&self, limit: usize) -> Result<Vec<TenantId>, LedgerError> {
+    /// The tenants with waiting calls, by name, at most `limit`, after `after`.
+    pub async fn parked_tenants(
+        &self,
+        after: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<TenantId>, LedgerError> {
+        let after = after.map_or("", TenantId::as_str);
         let query = || {
-            let waiting = parked::table.filter(parked::state.eq(WAITING));
+            let waiting = parked::table.filter(parked::state.eq(WAITING)).filter(parked::tenant.gt(after));
             waiting.select(parked::tenant).distinct().order(parked::tenant).limit(number::limit(limit))
         };
         self.load(query).await

@@ -25,6 +25,22 @@ const AT_ONCE: usize = 2;
 /// How many calls wait at once for a lock that another transaction has.
 const WAIT_FOR_LOCKS: usize = 2;
 
+/// Why a call was not parked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct NotParked {
+    /// What went wrong.
+    pub error: LedgerError,
+    /// Whether it may be parked all the same.
+    pub may_be_parked: bool,
+}
+
+impl From<NotParked> for LedgerError {
+    fn from(not_parked: NotParked) -> Self {
+        not_parked.error
+    }
+}
+
 /// Calls that are to be parked.
 pub(super) struct ParkingQueue {
     waiting: Mutex<VecDeque<Box<dyn ToPark>>>,
@@ -89,7 +105,7 @@ struct Deciding<T, D> {
     id: ReservationId,
     decide: D,
     decided: Option<T>,
-    answer: oneshot::Sender<Result<T, LedgerError>>,
+    answer: oneshot::Sender<Result<T, NotParked>>,
 }
 
 impl<T, D> ToPark for Deciding<T, D>
@@ -109,13 +125,17 @@ where
 
     fn answer(self: Box<Self>, ended: Result<(), LedgerError>) {
         let Self { decided, answer, .. } = *self;
+        // What is not decided is not written; what breaks a rule of the ledger is taken back.
+        let is_written = |error: &LedgerError| decided.is_some() && !matches!(error, LedgerError::Refused(_));
+        let ended = ended.map_err(|error| NotParked { may_be_parked: is_written(&error), error });
         // Nobody listens where the caller has gone away; the call is parked all the same.
         let _ = answer.send(ended.and_then(|()| decided.ok_or_else(not_decided)));
     }
 }
 
-fn not_decided() -> LedgerError {
-    LedgerError::Unavailable("the call was not decided".into())
+fn not_decided() -> NotParked {
+    let error = LedgerError::Unavailable("the call was not decided".into());
+    NotParked { error, may_be_parked: true }
 }
 
 impl Ledger {
@@ -124,12 +144,12 @@ impl Ledger {
     /// any more, because periods are closed as of it. Calls that come while others are being parked share one
     /// transaction. When the caller goes away, the call is parked all the same.
     ///
-    /// Errors: [`LedgerError::Unavailable`], after which it may be parked, and those of the database.
+    /// Errors: those of the database, after which it may be parked or not.
     pub async fn park<T: Send + 'static>(
         &self,
         id: ReservationId,
         decide: impl FnMut(&KnownReservation, i64) -> (Option<NewParked>, T) + Send + 'static,
-    ) -> Result<T, LedgerError> {
+    ) -> Result<T, NotParked> {
         let (answer, answered) = oneshot::channel();
         lock(&self.shared.to_park.waiting).push_back(Box::new(Deciding {
             id,
@@ -157,7 +177,7 @@ impl Ledger {
     /// What the ledger has of a reservation, read together with what others ask and park: for calls of which many come
     /// at once.
     pub async fn known_together(&self, id: ReservationId) -> Result<KnownReservation, LedgerError> {
-        self.park(id, |known, _| (None, known.clone())).await
+        Ok(self.park(id, |known, _| (None, known.clone())).await?)
     }
 
     async fn park_together(&self, calls: Vec<Box<dyn ToPark>>, locking: Locking) {

@@ -48,6 +48,30 @@ async fn in_an_emergency_an_instance_admits_its_cap_and_the_gate_counts_it_later
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_the_ledger_certainly_does_not_have_takes_nothing_of_a_cap() {
+    let app = impatient().start().await;
+    app.with_plan(json!([emergency(day("day", ""), "2")]), json!([])).await;
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "first", pages("1")).await.expect(201);
+    app.database.close().await;
+    for number in 0..4 {
+        let key = format!("both-away-{number}");
+        app.post_keyed(USAGE, &key, pages("1")).await.is_problem(503, "gate_unavailable");
+    }
+    app.database.open().await;
+    wait_for("the cap has room for the second", super::gate_away::PATIENCE, async || {
+        (app.post_keyed(USAGE, "second", pages("1")).await.status == 201).then_some(())
+    })
+    .await;
+    app.post_keyed(USAGE, "third", pages("1")).await.is_problem(503, "gate_unavailable");
+    drop(frozen);
+    replayed(&app).await;
+    app.drained().await;
+    assert_eq!(counted(&app).await, both("2", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_several_limits_the_strictest_decides() {
     let app = impatient().start().await;
     let limits = json!([

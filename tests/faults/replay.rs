@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use serde_json::json;
+use tollgate::clock::Clock;
 use tollgate::domain::reservation::ReservationState;
 
 use super::gate_away::{PATIENCE, both, counted, hold, impatient, limited, long, replayed, said};
@@ -186,6 +187,54 @@ async fn more_calls_than_are_redelivered_at_once_all_reach_the_gate() {
     app.redis.restart().unwrap();
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("130", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_starts_knows_of_every_tenant_whose_calls_wait() {
+    let mut app = impatient().without_jobs().start().await;
+    limited(&app, "allow", json!([])).await;
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "away", pages("5")).await.expect(201);
+    drop(frozen);
+    let others = "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload, fingerprint) \
+        SELECT format('a%s', 1000 + other), partition, reservation_id, call, taken_at, payload, fingerprint \
+        FROM parked, generate_series(1, 1000) AS other";
+    as_owner(&app.database, others).await.unwrap();
+    app.restart().await;
+    let next = app.post_keyed(USAGE, "next", pages("1")).await.expect(201);
+    assert_eq!(next.text("/limits/0/consumed"), "6");
+    as_owner(&app.database, "DELETE FROM parked WHERE tenant <> 'acme'").await.unwrap();
+    replay(&app).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_call_of_a_day_that_a_clock_set_back_has_not_reached_waits_for_it_alone() {
+    let mut app = impatient().at("2026-03-10T12:00:00Z").without_jobs().start().await;
+    limited(&app, "allow", json!([])).await;
+    app.use_pages("before", 1).await.expect(201);
+    let a_day_ahead = Clock::test(app.clock.now_ms() + 86_400_000);
+    let behind = std::mem::replace(&mut app.clock, a_day_ahead);
+    let ahead = app.another_instance().await;
+    app.clock = behind;
+    let frozen = app.redis.freeze();
+    let tomorrow = app.caller().at(ahead.url()).post_keyed(USAGE, "tomorrow", pages("7")).await.expect(201);
+    app.post_keyed(USAGE, "today", pages("3")).await.expect(201);
+    drop(frozen);
+    ahead.stop().await;
+    counted(&app).await;
+    let now = app.use_pages("now", 1).await.expect(201);
+    assert_eq!(now.text("/limits/0/consumed"), "5", "what was parked today is counted before it");
+    app.release(tomorrow.text("/id")).await.is_problem(503, "gate_unavailable");
+    app.move_clock("2026-03-11T00:00:00Z").await;
+    let next = app.use_pages("next", 1).await.expect(201);
+    assert_eq!(
+        next.text("/limits/0/consumed"),
+        "8",
+        "and what was parked tomorrow before the first call of its day"
+    );
+    replay(&app).await;
     app.finish().await;
 }
 

@@ -12,7 +12,7 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, LineUnits, Record, ReservationState};
 use crate::domain::resolution::{ReservationView, Totals, Verdict};
 use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
-use crate::ledger::{KnownReservation, NewParked, ParkedState};
+use crate::ledger::{KnownReservation, NewParked, NotParked, ParkedState};
 use crate::operations::answers::Reservation;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -94,9 +94,12 @@ impl Outage {
         let lives = lives_of(resolved, at_ms);
         let admission = match self.park_admission(prepared.id, degraded(record), lives, now_ms).await {
             Ok(admission) => admission,
-            Err(error) => {
-                unparked.stays();
-                return Err(error);
+            Err(NotParked { error, may_be_parked }) => {
+                match may_be_parked {
+                    true => unparked.stays(),
+                    false => self.put_back(let_through),
+                }
+                return Err(both_away(error));
             }
         };
         if !matches!(admission, Admission::Parked) {
@@ -159,7 +162,7 @@ impl Outage {
         record: Record,
         lives: Vec<CounterLife>,
         taken_at_ms: i64,
-    ) -> Answer<Admission> {
+    ) -> Result<Admission, NotParked> {
         let tenant = record.body.tenant.clone();
         // Noted first: a call that looks before the admission is parked only finds nothing.
         let noted = tenant.clone();
@@ -183,7 +186,7 @@ impl Outage {
                 (Some(new), Admission::Parked)
             }
         };
-        let admission = self.core.ledger.park(id, decide).await.map_err(both_away)?;
+        let admission = self.core.ledger.park(id, decide).await?;
         if matches!(admission, Admission::Parked) {
             // Noted again: a look before the admission was parked may have forgotten the tenant.
             self.parking.note(id.partition(), &noted);
@@ -207,7 +210,8 @@ impl Outage {
         let decide = move |known: &KnownReservation, not_before_ms| {
             judge(known, bound.as_ref(), &parked, now_ms.max(not_before_ms))
         };
-        let (judged, parked_of) = self.core.ledger.park(id, decide).await.map_err(both_away)?;
+        let parked = self.core.ledger.park(id, decide).await;
+        let (judged, parked_of) = parked.map_err(|not_parked| both_away(not_parked.into()))?;
         if let Some(tenant) = parked_of {
             self.parking.note(id.partition(), &tenant);
             self.core.metrics.call_parked(call);

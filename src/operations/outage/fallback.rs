@@ -56,7 +56,8 @@ impl Stranded<'_> {
 impl Outage {
     /// Whether work under these counters may go on without the gate, all of it or nothing: a limit that denies comes
     /// before the caps of emergencies, these before shares, and shares before what is allowed unmeasured. What is let
-    /// through is counted under its caps and shares. By an untrusted clock it would count in a wrong window.
+    /// through is counted under its caps and shares. By an untrusted clock, or one that stood still while the host was
+    /// suspended, it would count in a wrong window, and a share would be used after its end.
     ///
     /// Errors: what denied it.
     pub(in crate::operations) fn let_through<'a>(
@@ -65,7 +66,7 @@ impl Outage {
         counters: impl Iterator<Item = &'a Counter>,
         now_ms: i64,
     ) -> Result<LetThrough, Fallback> {
-        if !self.core.gate.trusts_time() {
+        if !self.core.gate.knows_time(self.core.wall_clock.now_ms()) {
             return Err(Fallback::Deny);
         }
         let (mut strictest, mut capped, mut shared) = (OnGateFailure::Allow, Vec::new(), Vec::new());

@@ -44,10 +44,25 @@ pub(in crate::operations) struct Parking {
 #[derive(Default)]
 struct PassedOver {
     epoch: Option<Epoch>,
-    /// Reservations whose calls cannot be delivered now, and when that was last tried.
-    reservations: HashMap<ReservationId, Instant>,
+    /// Reservations whose calls cannot be delivered now.
+    reservations: HashMap<ReservationId, Tried>,
     /// The tenant's note as of which only those reservations had waiting calls.
     rests_since: Option<u64>,
+    /// When the first of them can be delivered, as far as that is known (gate time, unix ms).
+    due_ms: Option<i64>,
+}
+
+/// When the calls of a reservation were last tried, and from when on they can be delivered, if that is known (gate
+/// time, unix ms).
+struct Tried {
+    at: Instant,
+    due_ms: Option<i64>,
+}
+
+impl Tried {
+    fn is_due(&self, now_ms: i64) -> bool {
+        self.due_ms.is_some_and(|due_ms| due_ms <= now_ms)
+    }
 }
 
 impl PassedOver {
@@ -148,45 +163,69 @@ impl Parking {
         }
     }
 
-    /// Notes that the calls of a reservation cannot be delivered to the gate now, in this epoch.
+    /// Notes that the calls of a reservation cannot be delivered to the gate now, in this epoch; they can from `due_ms`
+    /// on, if that is known.
     pub(in crate::operations) fn pass_over(
         &self,
         tenant: &TenantId,
         epoch: Option<Epoch>,
         id: ReservationId,
+        due_ms: Option<i64>,
     ) {
         let mut tenants = lock(&self.passed_over);
         let passed_over = tenants.entry(tenant.clone()).or_default().in_epoch(epoch);
-        passed_over.reservations.insert(id, Clock::monotonic());
+        passed_over.reservations.insert(id, Tried { at: Clock::monotonic(), due_ms });
     }
 
-    /// The reservations of a tenant that could not be delivered, tried within this time, in this epoch.
+    /// The reservations of a tenant that could not be delivered, tried within this time, in this epoch, and are not due
+    /// at `now_ms`.
     pub(in crate::operations) fn passed_over(
         &self,
         tenant: &TenantId,
         epoch: Option<Epoch>,
         within: Duration,
+        now_ms: i64,
     ) -> Vec<ReservationId> {
         let tenants = lock(&self.passed_over);
         let Some(passed_over) = tenants.get(tenant).filter(|passed_over| passed_over.epoch == epoch) else {
             return Vec::new();
         };
-        let lately = passed_over.reservations.iter().filter(|(_, at)| at.elapsed() < within);
-        lately.map(|(id, _)| *id).collect()
+        let lately = |tried: &Tried| tried.at.elapsed() < within && !tried.is_due(now_ms);
+        let passed_over = passed_over.reservations.iter().filter(|(_, tried)| lately(tried));
+        passed_over.map(|(id, _)| *id).collect()
     }
 
-    /// Notes that of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait.
-    pub(in crate::operations) fn rest(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) {
+    /// Notes that of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch waited at
+    /// `now_ms`.
+    pub(in crate::operations) fn rest(
+        &self,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        note: u64,
+        now_ms: i64,
+    ) {
         let mut tenants = lock(&self.passed_over);
-        tenants.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
+        let passed_over = tenants.entry(tenant.clone()).or_default().in_epoch(epoch);
+        // The gate has got those that were due.
+        passed_over.reservations.retain(|_, tried| !tried.is_due(now_ms));
+        passed_over.due_ms = passed_over.reservations.values().filter_map(|tried| tried.due_ms).min();
+        passed_over.rests_since = Some(note);
     }
 
-    /// Whether of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait.
-    pub(in crate::operations) fn rests(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) -> bool {
+    /// Whether of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait at `now_ms`.
+    pub(in crate::operations) fn rests(
+        &self,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        note: u64,
+        now_ms: i64,
+    ) -> bool {
         let tenants = lock(&self.passed_over);
-        tenants
-            .get(tenant)
-            .is_some_and(|passed_over| passed_over.epoch == epoch && passed_over.rests_since == Some(note))
+        tenants.get(tenant).is_some_and(|passed_over| {
+            passed_over.epoch == epoch
+                && passed_over.rests_since == Some(note)
+                && passed_over.due_ms.is_none_or(|due_ms| now_ms < due_ms)
+        })
     }
 
     /// Every tenant that may have calls that wait.
@@ -325,17 +364,47 @@ mod tests {
         let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
         parking.note(partition, &tenant);
         let note = parking.noted(partition, &tenant).unwrap();
-        parking.pass_over(&tenant, first, id);
-        parking.rest(&tenant, first, note);
-        assert!(parking.rests(&tenant, first, note) && !parking.rests(&tenant, second, note));
-        assert_eq!(parking.passed_over(&tenant, first, Duration::MAX), [id]);
-        assert!(parking.passed_over(&tenant, first, Duration::ZERO).is_empty());
-        assert!(parking.passed_over(&tenant, second, Duration::MAX).is_empty());
+        parking.pass_over(&tenant, first, id, None);
+        parking.rest(&tenant, first, note, 0);
+        assert!(parking.rests(&tenant, first, note, i64::MAX) && !parking.rests(&tenant, second, note, 0));
+        assert_eq!(parking.passed_over(&tenant, first, Duration::MAX, i64::MAX), [id]);
+        assert!(parking.passed_over(&tenant, first, Duration::ZERO, 0).is_empty());
+        assert!(parking.passed_over(&tenant, second, Duration::MAX, 0).is_empty());
         parking.note(partition, &tenant);
         let next = parking.noted(partition, &tenant).unwrap();
-        assert!(!parking.rests(&tenant, first, next));
+        assert!(!parking.rests(&tenant, first, next, 0));
         parking.forget(partition, &tenant, next);
-        assert!(parking.passed_over(&tenant, first, Duration::MAX).is_empty());
+        assert!(parking.passed_over(&tenant, first, Duration::MAX, 0).is_empty());
         assert!(lock(&parking.passed_over).is_empty(), "nothing is kept of a tenant of which nothing waits");
+    }
+
+    #[test]
+    fn what_is_passed_over_until_an_instant_rests_until_then() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let (partition, epoch) = (Partition::of(&tenant, 4), Some(Epoch(1)));
+        let [first, second, torn] = [1, 2, 3].map(|number| ReservationId::from_bytes([number; 16]));
+        parking.note(partition, &tenant);
+        let note = parking.noted(partition, &tenant).unwrap();
+        for (id, due_ms) in [(first, Some(100)), (second, Some(200)), (torn, None)] {
+            parking.pass_over(&tenant, epoch, id, due_ms);
+        }
+        let passed_over = |now_ms| {
+            let mut ids = parking.passed_over(&tenant, epoch, Duration::MAX, now_ms);
+            ids.sort_unstable();
+            ids
+        };
+        parking.rest(&tenant, epoch, note, 0);
+        assert_eq!(
+            (parking.rests(&tenant, epoch, note, 99), passed_over(99)),
+            (true, vec![first, second, torn])
+        );
+        assert_eq!((parking.rests(&tenant, epoch, note, 100), passed_over(100)), (false, vec![second, torn]));
+        parking.rest(&tenant, epoch, note, 99);
+        assert!(!parking.rests(&tenant, epoch, note, 100), "it came due after the look");
+        parking.rest(&tenant, epoch, note, 100);
+        assert!(parking.rests(&tenant, epoch, note, 199) && !parking.rests(&tenant, epoch, note, 200));
+        parking.rest(&tenant, epoch, note, 200);
+        assert_eq!((parking.rests(&tenant, epoch, note, i64::MAX), passed_over(0)), (true, vec![torn]));
     }
 }

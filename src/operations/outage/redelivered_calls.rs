@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::Outage;
+use crate::domain::algorithms::Parameters;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::merged_change::{MergedChange, MergedKind};
 use crate::domain::parked::{CounterLife, ParkedCall};
@@ -34,6 +35,8 @@ enum Change<'a> {
 pub(in crate::operations) enum Halt {
     Away(GateError),
     Failed(OperationError),
+    /// The gate takes the admission from this instant on (gate time, unix ms): its clock was set back since.
+    TooEarly(i64),
 }
 
 impl From<OperationError> for Halt {
@@ -200,9 +203,7 @@ impl Outage {
                     return Ok(Settled::Conflict("a counter would be beyond the largest amount".into()));
                 }
                 Ok(RecordOutcome::StaleWindow { .. }) => {
-                    return Err(
-                        unavailable("its clock is behind the time at which the call was taken").into()
-                    );
+                    return Err(Halt::TooEarly(begins_ms(record).unwrap_or(taken_at_ms)));
                 }
                 Ok(RecordOutcome::Cold(cold)) => recovery.restore_admission(&entry, &cold, record).await?,
                 Ok(RecordOutcome::AskLedger { last_id }) => {
@@ -317,12 +318,18 @@ fn or_conflict(settled: Result<Settled, Halt>) -> Result<Settled, Halt> {
     }
 }
 
+/// When the last of an admission's windows begins.
+fn begins_ms(record: &Record) -> Option<i64> {
+    let counters = record.body.rest.iter().flat_map(|rest| &rest.counters);
+    let begins = counters.filter_map(|counter| match &counter.parameters {
+        Parameters::Calendar(calendar) => Some(calendar.window.start_ms),
+        _ => None,
+    });
+    begins.max()
+}
+
 const KEPT_CHANGING: &str = "its state kept changing under a parked call";
 const KEY_REUSED: &str = "another request under the same idempotency key came first";
-
-fn unavailable(why: &str) -> OperationError {
-    OperationError::GateUnavailable(why.into())
-}
 
 /// Whether a later try may succeed.
 fn passes(error: &OperationError) -> bool {

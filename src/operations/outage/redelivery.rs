@@ -32,7 +32,8 @@ const ASK_WITHIN: Duration = Duration::from_millis(250);
 /// How long a call waits for the ledger to say whether other calls of its reservation wait.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(10);
-const TENANTS_MAX: usize = 10_000;
+/// How many tenants with waiting calls are read at once.
+const TENANTS_PAGE: usize = 1_000;
 const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
 /// After so many pages, and of so many calls at once, redelivery waits for the books.
@@ -77,10 +78,17 @@ struct Tried<'a> {
 impl Outage {
     /// Notes every tenant with calls that wait.
     pub async fn reload_parked(&self) -> Answer<()> {
-        for tenant in self.core.ledger.parked_tenants(TENANTS_MAX).await? {
-            self.parking.note(self.core.gate.partition_of(&tenant), &tenant);
+        let mut last = None;
+        loop {
+            let tenants = self.core.ledger.parked_tenants(last.as_ref(), TENANTS_PAGE).await?;
+            for tenant in &tenants {
+                self.parking.note(self.core.gate.partition_of(tenant), tenant);
+            }
+            match tenants.into_iter().nth(TENANTS_PAGE - 1) {
+                Some(tenant) => last = Some(tenant),
+                None => return Ok(()),
+            }
         }
-        Ok(())
     }
 
     /// As [`Self::reload_parked`]; also drops calls that were done long ago.
@@ -112,9 +120,9 @@ impl Outage {
     /// Redelivers the parked calls of a tenant before a call of it. Says why when the gate is away.
     pub(in crate::operations) async fn parked_first(&self, tenant: &TenantId) -> Answer<Option<GateError>> {
         let partition = self.core.gate.partition_of(tenant);
-        let epoch = self.core.gate.epoch(partition);
+        let (epoch, now_ms) = (self.core.gate.epoch(partition), self.core.gate_now_ms());
         match self.parking.noted(partition, tenant) {
-            Some(note) if !self.parking.rests(tenant, epoch, note) => {
+            Some(note) if !self.parking.rests(tenant, epoch, note, now_ms) => {
                 Box::pin(self.redeliver_in_time(tenant, Wanted::Others)).await
             }
             _ => Ok(None),
@@ -125,8 +133,9 @@ impl Outage {
     pub(super) async fn look_at_parked(&self, tenant: &TenantId) -> Answer<()> {
         let partition = self.core.gate.partition_of(tenant);
         let Some(note) = self.parking.noted(partition, tenant) else { return Ok(()) };
-        if self.undelivered(tenant, Wanted::Others, 1).await?.is_empty() {
-            self.nothing_else_waits(tenant, note).await?;
+        let now_ms = self.core.gate_now_ms();
+        if self.undelivered(tenant, Wanted::Others, now_ms, 1).await?.is_empty() {
+            self.nothing_else_waits(tenant, note, now_ms).await?;
         }
         Ok(())
     }
@@ -231,13 +240,13 @@ impl Outage {
         let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.taken.lock()).await else {
             return Ok(Redelivered::NotYet);
         };
-        let note = self.parking.noted(partition, tenant);
+        let (note, now_ms) = (self.parking.noted(partition, tenant), self.core.gate_now_ms());
         if matches!(wanted, Wanted::Others) && note.is_none() {
             return Ok(Redelivered::All);
         }
-        if self.undelivered(tenant, wanted, 1).await?.is_empty() {
+        if self.undelivered(tenant, wanted, now_ms, 1).await?.is_empty() {
             if let (Wanted::Others | Wanted::Due, Some(note)) = (wanted, note) {
-                self.nothing_else_waits(tenant, note).await?;
+                self.nothing_else_waits(tenant, note, now_ms).await?;
             }
             return Ok(Redelivered::All);
         }
@@ -286,25 +295,32 @@ impl Outage {
     }
 
     /// The next calls that were not delivered to the gate in this epoch.
-    async fn undelivered(&self, tenant: &TenantId, wanted: Wanted, limit: usize) -> Answer<Vec<ParkedRow>> {
+    async fn undelivered(
+        &self,
+        tenant: &TenantId,
+        wanted: Wanted,
+        now_ms: i64,
+        limit: usize,
+    ) -> Answer<Vec<ParkedRow>> {
         let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
         let (only, without) = match wanted {
             Wanted::Of(id) => (Some(id), Vec::new()),
-            Wanted::Others => (None, self.parking.passed_over(tenant, epoch, Duration::MAX)),
-            Wanted::Due => (None, self.parking.passed_over(tenant, epoch, AGAIN_AFTER)),
+            Wanted::Others => (None, self.parking.passed_over(tenant, epoch, Duration::MAX, now_ms)),
+            Wanted::Due => (None, self.parking.passed_over(tenant, epoch, AGAIN_AFTER, now_ms)),
         };
         Ok(self.core.ledger.waiting_calls(tenant, only, epoch, &without, limit).await?)
     }
 
-    /// Notes that of what was noted of the tenant up to `note`, no call waits that can be delivered in this epoch:
-    /// other calls need not look again. Those that were delivered and are not settled may have to be in the next.
-    async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
+    /// Notes that of what was noted of the tenant up to `note`, no call waited at `now_ms` that can be delivered in
+    /// this epoch: other calls need not look again. Those that were delivered and are not settled may have to be in the
+    /// next.
+    async fn nothing_else_waits(&self, tenant: &TenantId, note: u64, now_ms: i64) -> Answer<()> {
         let partition = self.core.gate.partition_of(tenant);
         let epoch = self.core.gate.epoch(partition);
         if self.core.ledger.waiting_calls(tenant, None, None, &[], 1).await?.is_empty() {
             self.parking.forget(partition, tenant, note);
         } else {
-            self.parking.rest(tenant, epoch, note);
+            self.parking.rest(tenant, epoch, note, now_ms);
         }
         Ok(())
     }
@@ -317,7 +333,7 @@ impl Outage {
         leased_until: Instant,
     ) -> Answer<Redelivered> {
         let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
-        let page = self.undelivered(tenant, wanted, PAGE).await?;
+        let page = self.undelivered(tenant, wanted, self.core.gate_now_ms(), PAGE).await?;
         let asked = match wanted {
             Wanted::Of(_) => None,
             _ => tokio::time::timeout(ASK_WITHIN, self.ask_about(tenant, &page)).await.ok().flatten(),
@@ -332,7 +348,8 @@ impl Outage {
     }
 
     /// Redelivers these calls, and adds to `delivered` those that the gate has got. Calls that wait for a decision
-    /// about quarantine are skipped: they hold up only calls of their own reservation.
+    /// about quarantine, or for a window that has not begun by the gate's clock, are skipped: they hold up only calls
+    /// of their own reservation.
     async fn redeliver_rows(
         &self,
         tenant: &TenantId,
@@ -350,10 +367,19 @@ impl Outage {
                 Some(Ok(settled)) => delivered.extend(self.taken_of(&rows, settled).await?),
                 Some(Err(Halt::Away(error))) => return Ok(Redelivered::Away(error)),
                 Some(Err(Halt::Failed(error @ OperationError::InQuarantine(_)))) => {
-                    self.parking.pass_over(tenant, epoch, id);
+                    self.parking.pass_over(tenant, epoch, id, None);
                     self.core.damage.pass_over(Work::Replay, &format!("reservation {id}"), &error).await;
                     if matches!(wanted, Wanted::Of(_)) {
                         return Err(error);
+                    }
+                }
+                Some(Err(Halt::TooEarly(begins_ms))) => {
+                    // The gate's clock may be behind what this instance takes it for.
+                    let due_ms = begins_ms.max(self.core.gate_now_ms() + 1);
+                    self.parking.pass_over(tenant, epoch, id, Some(due_ms));
+                    tracing::debug!(%tenant, %id, begins_ms, "parked calls wait for the gate's clock");
+                    if matches!(wanted, Wanted::Of(_)) {
+                        return Err(set_back());
                     }
                 }
                 Some(Err(Halt::Failed(error))) => return Err(error),
@@ -436,6 +462,10 @@ impl Outage {
 fn catching_up() -> OperationError {
     let message = "it is still catching up with what was done while it was away; repeat the call";
     OperationError::GateUnavailable(message.into())
+}
+
+fn set_back() -> OperationError {
+    OperationError::GateUnavailable("its clock is behind the time at which the call was taken".into())
 }
 
 fn silent_ledger() -> OperationError {

@@ -1,7 +1,6 @@
 //! This instance's shares of counters: taken while the gate answers, used up while it does not.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use futures::StreamExt;
 use super::{Outage, Stranded};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
+use crate::domain::by_counter::ByCounter;
 use crate::domain::counter::{Counter, least_need, need};
 use crate::domain::emergency::CounterPlace;
 use crate::domain::ids::{Epoch, TenantId};
@@ -18,7 +18,7 @@ use crate::domain::share::{Share, ShareTotals};
 use crate::gate::{CounterReading, GateError, LeaseCall, LeaseOutcome};
 use crate::telemetry::labels::Script;
 
-/// The most counters of which this instance has shares. Of one more it gets none.
+/// The most counters, of all tenants, of which this instance has shares. Of one more it gets none.
 const SHARES_MAX: usize = 1_000;
 /// How often shares are renewed.
 pub const SHARE_BEAT: Duration = Duration::from_secs(2);
@@ -31,8 +31,13 @@ const AT_ONCE: usize = 8;
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Shares, by counter.
-#[derive(Default)]
-pub(super) struct Shares(Mutex<HashMap<CounterPlace, Held>>);
+pub(super) struct Shares(Mutex<ByCounter<Held>>);
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self(Mutex::new(ByCounter::new(SHARES_MAX)))
+    }
+}
 
 struct Held {
     share: Share,
@@ -70,7 +75,7 @@ impl Held {
 }
 
 impl Shares {
-    fn lock(&self) -> MutexGuard<'_, HashMap<CounterPlace, Held>> {
+    fn lock(&self) -> MutexGuard<'_, ByCounter<Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +137,7 @@ impl Shares {
 }
 
 impl Unparked<'_> {
-    /// It is not known whether the call is parked: what it used stays held, and unreported, until the window ends.
+    /// The call may be parked: what it used stays held, and unreported, until the window ends.
     pub(super) fn stays(mut self) {
         self.used.clear();
     }
@@ -193,26 +198,21 @@ impl Outage {
         for counter in counters.iter().filter(|counter| counter.is_shared()) {
             let place = work.place(counter);
             let (now, mut shares) = (Clock::monotonic(), self.shares.lock());
-            let has_room = shares.len() < SHARES_MAX;
-            match shares.entry(place) {
-                Entry::Occupied(mut held) => {
-                    let held = held.get_mut();
-                    if now.saturating_duration_since(held.seen_at) >= SEEN_WITHIN {
-                        held.seen_at = now;
-                        held.counter = counter.clone();
-                    }
+            if let Some(held) = shares.get_mut(&place) {
+                if now.saturating_duration_since(held.seen_at) >= SEEN_WITHIN {
+                    held.seen_at = now;
+                    held.counter = counter.clone();
                 }
-                Entry::Vacant(free) if has_room => {
-                    free.insert(Held {
-                        share: Share::default(),
-                        counter: counter.clone(),
-                        is_light: is_light || counter.is_light,
-                        seen_at: now,
-                        is_in_the_way: false,
-                        turn: Arc::default(),
-                    });
-                }
-                Entry::Vacant(_) => {}
+            } else if shares.has_room_for(place.tenant.as_ref()) {
+                let held = Held {
+                    share: Share::default(),
+                    counter: counter.clone(),
+                    is_light: is_light || counter.is_light,
+                    seen_at: now,
+                    is_in_the_way: false,
+                    turn: Arc::default(),
+                };
+                shares.insert(place, held);
             }
         }
     }
@@ -256,7 +256,7 @@ impl Outage {
 
     async fn renew_each(&self, stops: bool) {
         self.look_for_parked_use().await;
-        let places: Vec<_> = self.shares.lock().keys().cloned().collect();
+        let places: Vec<_> = self.shares.lock().iter().map(|(place, _)| place.clone()).collect();
         let places = futures::stream::iter(&places);
         places.for_each_concurrent(AT_ONCE, |place| self.renew_share(place, stops)).await;
     }

@@ -175,14 +175,14 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("known_together", ledger.known_together(id)).await;
     plans.of("conflict_standing", ledger.conflict_standing(id)).await;
     plans.of("unbooked_admission", ledger.unbooked_admission(id)).await;
-    plans.of("park", ledger.park(id, |_, _| (None, ()))).await;
+    plans.of("park", async { Ok(ledger.park(id, |_, _| (None, ())).await?) }).await;
     plans.of("waiting_tenant", ledger.waiting_tenant(id)).await;
     plans.of("waiting_calls", ledger.waiting_calls(&acme, None, Some(Epoch(1)), &[], 10)).await;
     plans.of("waiting_calls", ledger.waiting_calls(&acme, Some(id), Some(Epoch(1)), &[id], 10)).await;
     plans.of("note_delivered_calls", ledger.note_delivered_calls(&acme, Epoch(1), vec![1])).await;
     plans.of("delivered_calls", ledger.delivered_calls(&acme, Epoch(1), 10)).await;
     plans.of("settle_parked", ledger.settle_parked(&acme, vec![1])).await;
-    plans.of("parked_tenants", ledger.parked_tenants(10)).await;
+    plans.of("parked_tenants", ledger.parked_tenants(None, 10)).await;
     plans.of("parked_conflicts", ledger.parked_conflicts(10)).await;
     plans.of("count_parked", ledger.count_parked()).await;
     plans.of("count_quarantined", ledger.count_quarantined()).await;
