@@ -129,7 +129,7 @@ impl Guard {
         is_trusted || (!self.has_measured_time() && self.breaker_state() != BreakerState::Closed)
     }
 
-    /// Whether Redis has told its time since the start.
+    /// Whether Redis has said its time since the start.
     pub(super) fn has_measured_time(&self) -> bool {
         self.lock_time().is_measured()
     }

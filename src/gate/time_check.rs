@@ -63,7 +63,7 @@ impl TimeCheck {
         self.state == ClockState::Trusted
     }
 
-    /// Whether the node has told its time yet.
+    /// Whether the node's time was measured yet.
     pub fn is_measured(&self) -> bool {
         self.state != ClockState::Unmeasured
     }
