@@ -116,6 +116,11 @@ async fn one_damaged_outbox_does_not_keep_a_restarted_redis_from_being_checked()
     })
     .await;
     run(&app, redis::cmd("DEL").arg(&outbox)).await;
-    app.post_keyed(USAGE, "after", pages("3")).await.expect(201);
+    // The writer goes on where it can read everything again.
+    wait_for("the gate answers", PATIENCE, async || {
+        (app.post_keyed(USAGE, "after", pages("3")).await.status == 201).then_some(())
+    })
+    .await;
+    assert_eq!(counted(&app).await, both("6", "0"));
     app.finish().await;
 }
