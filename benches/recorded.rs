@@ -106,7 +106,7 @@ pub struct Under {
 pub async fn record_under(url: &str, socket: &Path, under: Under) -> Recorded {
     redis::cmd("FLUSHALL").exec(&mut redis::Client::open(url).unwrap().get_connection().unwrap()).unwrap();
     let gate = Gate::connect(gate_options(url)).await.expect("the gate connects");
-    let run_id = gate.run_id().await.unwrap();
+    let run_id = gate.meet().await.unwrap();
     gate.load_scripts(&run_id).await.unwrap();
     let tenant = TenantId::parse("tenant-0").unwrap();
     let partition = gate.partition_of(&tenant);
@@ -131,7 +131,7 @@ pub async fn record_under(url: &str, socket: &Path, under: Under) -> Recorded {
 /// Records a check under so many light counters of these parameters; what Redis keeps is left as it is.
 pub async fn record_check(url: &str, socket: &Path, parameters: Parameters, count: usize) -> Template {
     let gate = Gate::connect(gate_options(url)).await.expect("the gate connects");
-    let run_id = gate.run_id().await.unwrap();
+    let run_id = gate.meet().await.unwrap();
     gate.load_scripts(&run_id).await.unwrap();
     let tenant = TenantId::parse(&format!("tenant-{}-{count}", parameters.code())).unwrap();
     let partition = gate.partition_of(&tenant);
