@@ -50,7 +50,9 @@ async fn a_taken_port_and_a_server_that_does_not_answer_are_named_with_what_to_d
             "postgres.url",
         ),
     ] {
-        for words in [&["serve"][..], &["verify"], &["status"], &["doctor"]] {
+        // Without Redis a service starts, and limits say what happens to work under them.
+        let serves = (server == "Postgres").then_some(&["serve"][..]);
+        for words in serves.into_iter().chain([&["verify"][..], &["status"], &["doctor"]]) {
             let (code, _, error) = aside(words, &with(&variables, name, &url)).await;
             assert_eq!(code, 4, "{words:?}: {error}");
             assert!(error.contains(&format!("error: {server} at {nowhere}")), "{words:?}: {error}");
