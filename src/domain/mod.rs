@@ -64,7 +64,6 @@ pub mod signed_amount;
 pub mod statement;
 pub mod supplier_bill;
 pub mod tenant;
-pub mod text;
 pub mod trial;
 pub mod upgrade;
 pub mod usage;

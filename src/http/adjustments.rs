@@ -13,18 +13,16 @@ use super::idempotency;
 use super::list::{FORMAT_PARAMETER, Listing, ReportQuery};
 use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
+use super::remark;
 use super::state::State;
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
 use crate::domain::signed_amount::SignedAmount;
-use crate::domain::text::is_control;
+use crate::operations::Reads;
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::requests::{AdjustmentFilter, AdjustmentsRequest, Page};
-use crate::operations::{FieldError, Reads};
-
-const TEXT_CHARACTERS_MAX: usize = 500;
 
 const EFFECTS: &[(&str, AdjustmentEffect)] = &[
     ("usage", AdjustmentEffect::Usage),
@@ -81,16 +79,11 @@ struct AdjustmentBody {
 
 impl AdjustmentBody {
     fn into_terms(self) -> Result<AdjustmentTerms, Problem> {
-        let mut faults = Vec::new();
-        for (pointer, text, least) in [("/reason", &self.reason, 1), ("/reference", &self.reference, 0)] {
-            let count = text.chars().count();
-            if !(least..=TEXT_CHARACTERS_MAX).contains(&count) || text.chars().any(is_control) {
-                let message = format!(
-                    "must be {least} to {TEXT_CHARACTERS_MAX} characters without control characters, also of direction"
-                );
-                faults.push(FieldError::new(pointer, message));
-            }
-        }
+        let remarks = [("/reason", &self.reason, 1), ("/reference", &self.reference, 0)];
+        let faults: Vec<_> = remarks
+            .into_iter()
+            .filter_map(|(pointer, text, least)| remark::fault(pointer, text, least))
+            .collect();
         if !faults.is_empty() {
             return Err(Problem::fields(faults));
         }

@@ -13,6 +13,7 @@ use super::idempotency;
 use super::list::Listing;
 use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
+use super::remark;
 use super::state::State;
 use crate::domain::amount::Amount;
 use crate::domain::grant::{
@@ -21,12 +22,9 @@ use crate::domain::grant::{
 use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
 use crate::domain::instant::rfc3339;
 use crate::domain::money::Currency;
-use crate::domain::text::is_control;
 use crate::operations::FieldError;
 use crate::operations::answers::GrantDetails;
 use crate::operations::requests::{GrantRequest, GrantsRequest};
-
-const REASON_CHARACTERS_MAX: usize = 500;
 
 /// How often a grant is made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, ToSchema)]
@@ -112,12 +110,8 @@ struct GrantBody {
 
 impl GrantBody {
     fn into_terms(self) -> Result<GrantTerms, Problem> {
-        let too_long = self.reason.chars().count() > REASON_CHARACTERS_MAX;
-        if too_long || self.reason.chars().any(is_control) {
-            let message = format!(
-                "must be at most {REASON_CHARACTERS_MAX} characters without control characters, also of direction"
-            );
-            return Err(Problem::fields(vec![FieldError::new("/reason", message)]));
+        if let Some(fault) = remark::fault("/reason", &self.reason, 0) {
+            return Err(Problem::fields(vec![fault]));
         }
         let price = self.price().map_err(|fault| Problem::fields(vec![fault]))?;
         Ok(GrantTerms {

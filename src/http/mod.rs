@@ -48,6 +48,7 @@ mod problem;
 mod query;
 mod ratelimit;
 mod reconciliations;
+mod remark;
 mod reports;
 mod reservations;
 mod routes;

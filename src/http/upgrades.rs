@@ -13,16 +13,13 @@ use super::idempotency;
 use super::list::Listing;
 use super::problem::{Code, Problem, ProblemDocument};
 use super::query::Query;
+use super::remark;
 use super::state::State;
 use crate::domain::ids::{IdempotencyKey, PlanId};
 use crate::domain::instant::rfc3339;
-use crate::domain::text::is_control;
 use crate::domain::upgrade::{Effective, UpgradeId, UpgradeState, UpgradeTerms};
-use crate::operations::FieldError;
 use crate::operations::answers::UpgradeDetails;
 use crate::operations::requests::{UpgradeFilter, UpgradesRequest};
-
-const REASON_CHARACTERS_MAX: usize = 500;
 
 /// The states of a request.
 pub(super) const STATES: &[(&str, UpgradeState)] = &[
@@ -136,11 +133,8 @@ pub(super) async fn request_upgrade(
 ) -> Result<HttpResponse, Problem> {
     let JsonBody(UpgradeBody { plan, reason, idempotency_key }) = body;
     let key = idempotency::key_of(request.headers(), idempotency_key)?;
-    if reason.chars().count() > REASON_CHARACTERS_MAX || reason.chars().any(is_control) {
-        let message = format!(
-            "must be at most {REASON_CHARACTERS_MAX} characters without control characters, also of direction"
-        );
-        return Err(Problem::fields(vec![FieldError::new("/reason", message)]));
+    if let Some(fault) = remark::fault("/reason", &reason, 0) {
+        return Err(Problem::fields(vec![fault]));
     }
     let terms = UpgradeTerms { tenant: tenant.0, plan, reason };
     let operations = state.operations.clone();

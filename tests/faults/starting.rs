@@ -85,6 +85,8 @@ async fn a_new_ledger_does_not_book_what_a_redis_has_of_another_installation() {
     let other = database().await;
     let mut serve = tollgate(&["serve"]);
     serve.envs(app.variables()).env("TOLLGATE__POSTGRES__URL", &other.url);
+    // Where it would go on, the port is taken: it ends in any case.
+    serve.args(["--listen", app.app().url().trim_start_matches("http://")]);
     let refused = tokio::task::spawn_blocking(move || serve.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("empty this Redis"), "{said}");

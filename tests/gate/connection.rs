@@ -43,6 +43,18 @@ async fn a_server_that_is_not_there_is_unavailable_and_said_so() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_not_there_is_waited_for_and_one_that_lets_nobody_in_is_not() {
+    let gone = options("unix:///nonexistent/redis.sock".into());
+    let waiting = Gate::connect_if_there(gone).await.unwrap();
+    assert_eq!(waiting.durability(), Durability::None);
+    let locked = Server::own();
+    locked.command(&["CONFIG", "SET", "requirepass", "secret"]);
+    let Err(error) = Gate::connect_if_there(options(locked.url())).await else { panic!("connected") };
+    assert_matches!(&error, GateError::Settings(_));
+    assert!(error.to_string().contains("it refuses this user and password"), "{error}");
+}
+
+#[tokio::test]
 async fn when_memory_is_full_nothing_new_is_held_and_every_hold_can_still_be_freed() {
     let world = World::over(Server::own()).await;
     world.warm_up(tollgate::gate::WarmState::default()).await;

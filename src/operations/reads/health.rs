@@ -68,7 +68,7 @@ impl Health {
             Readiness::of(
                 "clock",
                 self.core.gate.trusts_time(),
-                "Redis's clock is trusted.",
+                "The gate's time is trusted.",
                 "Redis's clock has stepped or differs from the host's; nothing is admitted until they agree or an admin accepts it.",
             ),
             ledger,
