@@ -258,13 +258,14 @@ impl App {
     ///
     /// Errors: a server is missing or unsafe, or holds another installation.
     pub async fn connect(settings: &Settings, clock: Clock) -> Result<Self, AppError> {
-        Self::over(settings, clock, Gate::connect).await
+        Self::over(settings, clock, Gate::connect, false).await
     }
 
     async fn over(
         settings: &Settings,
         clock: Clock,
         connect: impl AsyncFnOnce(GateOptions) -> Result<Gate, GateError>,
+        waits_for_gate: bool,
     ) -> Result<Self, AppError> {
         let metrics = Arc::new(Metrics::new());
         let of_ledger = |source| AppError::ledger(settings, source);
@@ -279,9 +280,16 @@ impl App {
         let gate = Arc::new(gate.map_err(|source| AppError::gate(settings, source))?);
         let positions = Arc::new(Positions::new(settings.gate.partitions));
         let options = operations_options(settings)?;
-        let operations =
-            Operations::start(gate.clone(), ledger.clone(), clock, metrics, positions.clone(), options)
-                .await?;
+        let operations = Operations::start(
+            gate.clone(),
+            ledger.clone(),
+            clock,
+            metrics,
+            positions.clone(),
+            options,
+            waits_for_gate,
+        )
+        .await?;
         let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
         let operations = Arc::new(operations);
         let patience = StopPatience::of(settings);
@@ -306,12 +314,13 @@ impl App {
     ///
     /// Errors: Redis is unsafe, Postgres is missing or holds another installation; or a port cannot be taken.
     pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
-        let mut app = Self::over(settings, clock, Gate::connect_if_there).await?;
+        let mut app = Self::over(settings, clock, Gate::connect_if_there, true).await?;
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         let (connected, hears_changes) = oneshot::channel();
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, connected, app.stopping()));
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
+        app.spawn(jobs::recheck_memory(app.operations.clone(), app.stopping()));
         app.spawn(jobs::follow_load(app.operations.clone(), settings.load.measured, app.stopping()));
         app.operations.memory.key_filters.load_key_filters().await;
         app.spawn(app.operations.memory.key_filters.clone().follow_key_filters(app.stopping()));

@@ -104,6 +104,9 @@ impl Caps {
         let admitted = self.admitted.get_mut(place).filter(|admitted| admitted.ends_at_ms == ends_at_ms);
         if let Some(admitted) = admitted {
             admitted.units = (admitted.units - units).max(0);
+            if admitted.units == 0 {
+                self.admitted.remove(place);
+            }
         }
     }
 
@@ -175,5 +178,14 @@ mod tests {
         assert!(!admits(&mut caps, &of("acme", u64::MAX, 200), 99));
         assert!(admits(&mut caps, &of("acme", u64::MAX, 200), 100));
         assert_eq!(caps.admitted.iter().count(), 2, "windows that are over are forgotten");
+    }
+
+    #[test]
+    fn what_came_to_nothing_leaves_no_counter() {
+        let mut caps = Caps::default();
+        let asked = of("acme", 1, 100);
+        let ends_at_ms = caps.admit(&asked, 0);
+        caps.put_back(&asked.place, 1, ends_at_ms);
+        assert_eq!(caps.admitted.iter().count(), 0);
     }
 }

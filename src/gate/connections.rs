@@ -169,7 +169,7 @@ fn is_broken(error: &RedisError) -> bool {
 /// The gate's error for a fault of the first command. A server that lets nobody in is there: only another URL helps.
 pub(super) fn first_error(error: &RedisError) -> GateError {
     let lets_nobody_in = error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED"));
     match lets_nobody_in {
         true => GateError::Settings(format!("it refuses this user and password: {error}")),
         false => plain_error(error),

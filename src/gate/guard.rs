@@ -20,6 +20,8 @@ pub(super) struct Guard {
     calls_max: usize,
     silences: watch::Sender<u64>,
     takes_writes: AtomicBool,
+    /// Whether the host's clock agrees with the ledger's, as far as they were compared.
+    host_agrees: AtomicBool,
     doubts: AtomicU64,
 }
 
@@ -42,6 +44,7 @@ impl Guard {
             calls_max: calls_max.clamp(1, Semaphore::MAX_PERMITS),
             silences: watch::Sender::new(0),
             takes_writes: AtomicBool::new(true),
+            host_agrees: AtomicBool::new(true),
             doubts: AtomicU64::new(0),
         }
     }
@@ -123,10 +126,21 @@ impl Guard {
         self.takes_writes.load(Ordering::Relaxed)
     }
 
-    /// Whether the gate's time is trusted. Where Redis has not answered since the start, it is the host's.
+    /// Whether the gate's time is trusted. Where Redis has not answered since the start, it is the host's, unless that
+    /// differs from the ledger's.
     pub(super) fn trusts_time(&self) -> bool {
         let is_trusted = self.lock_time().is_trusted();
-        is_trusted || (!self.has_measured_time() && self.breaker_state() != BreakerState::Closed)
+        let is_hosts = || !self.has_measured_time() && self.breaker_state() != BreakerState::Closed;
+        is_trusted || (is_hosts() && self.host_agrees.load(Ordering::Relaxed))
+    }
+
+    /// Records whether the host's clock agrees with the ledger's.
+    pub(super) fn compared_host(&self, agrees: bool) {
+        if self.host_agrees.swap(agrees, Ordering::Relaxed) && !agrees {
+            tracing::error!(
+                "this host's clock differs from Postgres's: until they agree or Redis answers, nothing is admitted"
+            );
+        }
     }
 
     /// Whether Redis has said its time since the start.
@@ -216,5 +230,23 @@ impl Heard {
                 _ => Self::Silence,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::BREAKER_FAILURES_MAX;
+    use super::*;
+
+    #[test]
+    fn before_redis_has_said_its_time_the_hosts_counts_where_it_agrees_with_the_ledgers() {
+        let guard = Guard::new(1);
+        assert!(!guard.trusts_time(), "Redis may answer");
+        (0..BREAKER_FAILURES_MAX).for_each(|_| guard.probed(Instant::now(), false));
+        assert!(guard.trusts_time());
+        guard.compared_host(false);
+        assert!(!guard.trusts_time());
+        guard.compared_host(true);
+        assert!(guard.trusts_time());
     }
 }

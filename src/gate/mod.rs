@@ -216,7 +216,7 @@ impl Gate {
     ///
     /// Errors: it does not answer, or is not safe to keep counters in.
     pub async fn meet(&self) -> Result<String, GateError> {
-        let info = self.info().await?;
+        let info = self.info("default").await?;
         server::check_safety(&info, self.options.allow_unsafe)?;
         let appendfsync = self.plain(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok();
         self.durability.store(Some(Arc::new(server::durability(&info, appendfsync.as_ref()))));
@@ -290,7 +290,9 @@ impl Gate {
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Loads all scripts, salted with the run id. The caller must have verified the node's partitions first.
+    /// Loads all scripts, salted with the run id. The caller must have verified the partitions of the node that has it.
+    ///
+    /// Errors: the node does not answer, or another one does by now; then no script is used.
     pub async fn load_scripts(&self, run_id: &str) -> Result<(), GateError> {
         let mut digests = Vec::with_capacity(Script::ALL.len());
         for script in Script::ALL {
@@ -298,26 +300,38 @@ impl Gate {
             let digest = self.plain(redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
             digests.push(call::text(&digest)?.to_owned());
         }
+        if self.meet().await? != run_id {
+            return Err(GateError::Unavailable("another server answers by now".into()));
+        }
         self.digests.store(Some(Arc::new(Digests(digests))));
         Ok(())
     }
 
-    /// The facts in a partition's memory, read by plain commands: for the check after an alarm.
+    /// The facts in a partition's memory, read by plain commands.
     pub async fn partition_facts(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
+        let facts = self.facts_of_meta(partition).await?;
+        Ok(PartitionFacts { last_id: self.last_event(partition).await?, ..facts })
+    }
+
+    /// The facts in a partition's `meta`; nothing of its outbox.
+    pub async fn facts_of_meta(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
         let meta = self.keys.meta(partition);
         let fields =
             self.plain(redis::cmd("HMGET").arg(meta).arg(&["epoch", "swept"])).await?.into_sequence();
-        let last = self
-            .plain(redis::cmd("XREVRANGE").arg(self.keys.outbox(partition)).arg(&["+", "-", "COUNT", "1"]))
-            .await?;
         let fields = fields.map_err(|_| crate::domain::codec::Undecodable("meta"))?;
         let number = |at: usize| match fields.get(at) {
             Some(value @ Value::BulkString(_)) => call::integer(value).map(Some),
             _ => Ok(None),
         };
         let epoch = number(0)?.and_then(|epoch| u64::try_from(epoch).ok()).map(Epoch);
-        let last_id = outbox::read_entries(last)?.first().map(|(id, _)| *id);
-        Ok(PartitionFacts { epoch, last_id, swept: number(1)? })
+        Ok(PartitionFacts { epoch, last_id: None, swept: number(1)? })
+    }
+
+    /// The place of the last event in a partition's outbox, if it has any.
+    pub async fn last_event(&self, partition: Partition) -> Result<Option<OutboxId>, GateError> {
+        let outbox = self.keys.outbox(partition);
+        let last = self.plain(redis::cmd("XREVRANGE").arg(outbox).arg(&["+", "-", "COUNT", "1"])).await?;
+        Ok(outbox::read_entries(last)?.first().map(|(id, _)| *id))
     }
 
     /// The end of the last second that was swept in any partition (gate time, unix ms); none before the first sweep.
@@ -330,13 +344,21 @@ impl Gate {
         Ok(newest.map(|bucket| bucket.saturating_add(1).saturating_mul(bucket_ms).saturating_sub(1)))
     }
 
-    async fn info(&self) -> Result<String, GateError> {
-        let info = self.plain(redis::cmd("INFO").arg("everything")).await?;
+    /// Some of what the server says about itself: `default` or `everything`.
+    async fn info(&self, sections: &str) -> Result<String, GateError> {
+        let info = self.plain(redis::cmd("INFO").arg(sections)).await?;
         match info {
             Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Value::VerbatimString { text, .. } => Ok(text),
             _ => Err(GateError::Unavailable("INFO answers nothing".into())),
         }
+    }
+
+    /// Asks whether the server takes writes.
+    ///
+    /// Errors: it takes none, with its reason, or does not answer.
+    pub async fn ask_for_writes(&self) -> Result<(), GateError> {
+        self.plain(redis::cmd("EVAL").arg(watch::WOULD_WRITE).arg(0)).await.map(drop)
     }
 
     async fn measure_time(&self) -> Result<(), GateError> {

@@ -38,7 +38,7 @@ impl NodeFacts {
 impl Gate {
     /// What the node says about itself.
     pub async fn node_facts(&self) -> Result<NodeFacts, GateError> {
-        let info = self.info().await?;
+        let info = self.info("everything").await?;
         let mut settings = Vec::new();
         for name in ASKED {
             // A hosted Redis may not permit CONFIG: then this is not known.

@@ -21,7 +21,8 @@ pub type OutboxFrom = (Partition, OutboxId);
 pub type OutboxBatch = (Partition, Vec<(OutboxId, Vec<u8>)>);
 
 impl Gate {
-    /// Reads at most `count` events of each outbox from its place on, **inclusively**, in one pipeline.
+    /// Reads at most `count` events of each outbox from its place on, **inclusively**, in one pipeline. One that cannot
+    /// be read is left out: it does not keep the others from being booked.
     pub async fn read_outbox(
         &self,
         from: &[OutboxFrom],
@@ -37,10 +38,13 @@ impl Gate {
         }
         let answers = self.send_for_writer(&pipeline, from.len()).await?;
         let entries = |((partition, _), answer): (&OutboxFrom, Value)| {
-            let answer = answer.extract_error().map_err(|error| plain_error(&error))?;
-            Ok((*partition, read_entries(answer)?))
+            let answer = answer.extract_error().map_err(|error| plain_error(&error));
+            match answer.and_then(|answer| Ok(read_entries(answer)?)) {
+                Err(GateError::Undecodable(_)) => None,
+                events => Some(events.map(|events| (*partition, events))),
+            }
         };
-        from.iter().zip(answers).map(entries).collect()
+        from.iter().zip(answers).filter_map(entries).collect()
     }
 
     /// The epoch in each partition's memory, in one pipeline; none where the memory is missing.

@@ -15,7 +15,7 @@ use super::connections::plain_error;
 use super::error::GateError;
 use super::guard::Heard;
 use super::outbox::read_entries;
-use super::time_check::Measurement;
+use super::time_check::{Measurement, STEP_MAX_MS};
 
 /// One outbox, as the watch saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct OutboxState {
 
 /// It writes nothing. By its header, the server refuses it whenever it would refuse a writing script: without memory or
 /// disk, or as a replica.
-const WOULD_WRITE: &str = "#!lua\nreturn 1";
+pub(super) const WOULD_WRITE: &str = "#!lua\nreturn 1";
 
 /// The result of one look.
 struct Looked {
@@ -125,6 +125,19 @@ impl Gate {
     /// Whether Redis's clock is trusted, and this instance knows it without asking; `wall_ms` is the host's (unix ms).
     pub fn knows_time(&self, wall_ms: i64) -> bool {
         self.guard.knows_time(self.elapsed_ms(), wall_ms)
+    }
+
+    /// Whether Redis has said its time since the start.
+    pub fn has_measured_time(&self) -> bool {
+        self.guard.has_measured_time()
+    }
+
+    /// Notes the ledger's clock, read while this host's went from one time to the other (unix ms): while Redis has not
+    /// said its time, the host's counts only where both agree.
+    pub fn compare_host(&self, ledger_ms: i64, host_ms: (i64, i64)) {
+        let (earliest, latest) =
+            (host_ms.0.saturating_sub(STEP_MAX_MS), host_ms.1.saturating_add(STEP_MAX_MS));
+        self.guard.compared_host((earliest..=latest).contains(&ledger_ms));
     }
 
     /// How far Redis's clock was ahead of this host's at the last look, at least, in ms.

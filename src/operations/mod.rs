@@ -150,9 +150,11 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Loads policy and keys, looks at the node's clock and backlog, checks its memory and loads the scripts.
+    /// Loads policy and keys, looks at the node's clock and backlog, checks its memory and loads the scripts. Whoever
+    /// `waits_for_gate` starts without one that does not answer.
     ///
-    /// Errors: the ledger does not answer, or what is stored cannot be read by this version.
+    /// Errors: the ledger does not answer, what is stored cannot be read by this version, or the gate cannot be used by
+    /// one that does not wait for it.
     pub async fn start(
         gate: Arc<Gate>,
         ledger: Ledger,
@@ -160,6 +162,7 @@ impl Operations {
         metrics: Arc<Metrics>,
         positions: Arc<Positions>,
         options: OperationsOptions,
+        waits_for_gate: bool,
     ) -> Answer<Self> {
         let policy =
             PolicyStore::load(ledger.clone(), options.partitions, clock.clone(), metrics.clone()).await?;
@@ -188,7 +191,9 @@ impl Operations {
         // First of all: nothing may happen by an untrusted clock.
         operations.calls.admission.watch_gate().await;
         match operations.memory.check.verify_node().await {
-            Err(OperationError::GateUnavailable(why)) => operations.start_without_gate(&why).await?,
+            Err(OperationError::GateUnavailable(why)) if waits_for_gate => {
+                operations.start_without_gate(&why).await?
+            }
             checked => checked?,
         }
         operations.outage.reload_parked().await?;
@@ -251,7 +256,7 @@ impl Operations {
             statements: Statements::new(core.clone()),
             supplier_bills: SupplierBills::new(core.clone()),
             webhooks: Webhooks::new(core.clone(), options.webhooks, &options.secret),
-            health: Health::new(core.clone()),
+            health: Health::new(core.clone(), memory.clone()),
             jobs: Jobs::new(core.clone()),
             load: Load::new(core.clone()),
             damage: core.damage.clone(),

@@ -19,6 +19,8 @@ pub(super) struct Position {
     pub(super) given_up: Epoch,
     /// How many passes in a row met an epoch that the ledger has not issued.
     unknown_epochs: u8,
+    /// Whether its outbox could not be read last.
+    pub(super) is_unreadable: bool,
     /// The booked events that the outbox still holds.
     pub(super) tail: Tail,
     /// Up to where other writers booked, if the outbox has not been asked yet for their part of the tail.
@@ -37,6 +39,7 @@ impl Position {
             doubted: None,
             given_up: Epoch(0),
             unknown_epochs: 0,
+            is_unreadable: false,
             tail: Tail::default(),
             inherited: (booked > OutboxId::default()).then_some(booked),
         }

@@ -196,7 +196,9 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
 
     /// Waits for events to book or for a stop. Returns the pause to make before the next pass.
     async fn wait_for_events(&mut self, stopping: &mut watch::Receiver<bool>) -> Duration {
-        let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.done_with())).collect();
+        // One that cannot be read would keep all others from being waited for.
+        let readable = self.partitions.iter().filter(|(_, at)| !at.is_unreadable);
+        let after: Vec<_> = readable.map(|(p, at)| (*p, at.done_with())).collect();
         let gather = self.pace.wait(self.options.gather, self.options.gather_busy);
         let gathering = async {
             // The next pass asks again, and reports the failure.
@@ -318,6 +320,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         let from = self.places_to_read();
         let count = self.share() + 1;
         let read = self.outbox.read(&from, count).await?;
+        self.note_unreadable(&from, &read);
         self.busy = read.iter().filter(|(_, events)| events.len() >= count).count();
         let mut pass = Pass { partial: from.len() < self.partitions.len(), ..Pass::default() };
         let mut parts = Vec::new();
@@ -353,6 +356,20 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         self.give_up_lost(&silent).await?;
         self.tell_lag(&parts);
         Ok((parts, pass))
+    }
+
+    /// Reports each outbox that cannot be read, once until it can be read again.
+    fn note_unreadable(&mut self, from: &[(Partition, OutboxId)], read: &[(Partition, Vec<OutboxEntry>)]) {
+        for (partition, _) in from {
+            let Some(position) = self.partitions.get_mut(partition) else { continue };
+            let is_unreadable = !read.iter().any(|(of, _)| of == partition);
+            if is_unreadable && !position.is_unreadable {
+                let sentence =
+                    format!("the outbox of partition {partition} is damaged: nothing of it is booked");
+                self.watch.failed(&sentence);
+            }
+            position.is_unreadable = is_unreadable;
+        }
     }
 
     /// Each position doubts once, so a doubt is kept until the ledger has answered for it.

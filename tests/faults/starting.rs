@@ -6,6 +6,7 @@ use tollgate::app::Role;
 use super::gate_away::{PATIENCE, both, counted, hold, impatient, limited, replayed};
 use crate::support::app::*;
 use crate::support::process::tollgate;
+use crate::support::services;
 use crate::support::wait::wait_for;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,9 +71,18 @@ async fn a_redis_that_may_forget_is_not_used_when_it_comes_in_the_place_of_anoth
     };
     policy("allkeys-lru").await;
     app.redis.flush().await;
-    app.post_keyed(USAGE, "after", pages("3")).await.is_problem(503, "gate_unavailable");
+    for _ in 0..50 {
+        app.post_keyed(USAGE, "after", pages("3")).await.is_problem(503, "gate_unavailable");
+    }
+    let ready = app.get("/readyz?verbose").await.expect(200);
+    assert_eq!(ready.text("/status"), "degraded", "{ready:?}");
+    let looks = looks_at_settings(&app).await;
+    assert!(looks < 25, "fifty calls of a moment do not look at the server each: {looks}");
     policy("noeviction").await;
-    app.post_keyed(USAGE, "after", pages("3")).await.expect(201);
+    wait_for("the gate answers", PATIENCE, async || {
+        (app.post_keyed(USAGE, "after", pages("3")).await.status == 201).then_some(())
+    })
+    .await;
     assert_eq!(counted(&app).await, both("6", "0"));
     app.finish().await;
 }
@@ -94,35 +104,129 @@ async fn a_new_ledger_does_not_book_what_a_redis_has_of_another_installation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_damaged_outbox_does_not_keep_a_restarted_redis_from_being_checked() {
+async fn an_instance_that_only_books_or_only_runs_jobs_finds_redis_by_itself_also_when_it_is_new() {
+    for role in [Role::Writer, Role::Jobs] {
+        let mut redis = services::redis();
+        redis.kill9().unwrap();
+        let mut app = impatient().only(role).start_on(redis, database().await).await;
+        app.redis.restart().unwrap();
+        let partitions: Vec<_> = app.app().gate.partitions().collect();
+        wait_for("it knows every epoch", PATIENCE, async || {
+            partitions.iter().all(|partition| app.app().gate.epoch(*partition).is_some()).then_some(())
+        })
+        .await;
+        app.stop().await;
+        app.leave_unbalanced("nothing has been booked");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_damaged_outbox_keeps_no_other_partition_from_being_used_and_booked() {
     let mut app = spawn_app().await;
     limited(&app, "deny", json!([])).await;
     app.post_keyed(USAGE, "before", pages("3")).await.expect(201);
     app.drained().await;
-    let own = app.app().gate.partition_of(&"acme".parse().unwrap());
-    let damaged = app.app().gate.partitions().find(|partition| *partition != own).unwrap();
-    let run = async |app: &TestApp, command: &redis::Cmd| {
-        command.query_async::<redis::Value>(&mut app.redis.connection().await).await.unwrap()
-    };
-    let meta: Vec<String> = redis::cmd("KEYS")
-        .arg(format!("tg1:{{{damaged}*}}:meta"))
-        .query_async(&mut app.redis.connection().await)
-        .await
-        .unwrap();
-    let outbox = meta[0].replace(":meta", ":outbox");
-    run(&app, redis::cmd("DEL").arg(&outbox)).await;
-    run(&app, redis::cmd("SET").arg(&outbox).arg("damaged")).await;
+    let outbox = damaged(&app, "outbox").await;
     app.redis.restart().unwrap();
-    wait_for("the memory is checked", PATIENCE, async || {
-        app.app().operations.memory.check.verify_node().await.ok()
-    })
-    .await;
-    run(&app, redis::cmd("DEL").arg(&outbox)).await;
-    // The writer goes on where it can read everything again.
-    wait_for("the gate answers", PATIENCE, async || {
-        (app.post_keyed(USAGE, "after", pages("3")).await.status == 201).then_some(())
-    })
-    .await;
-    assert_eq!(counted(&app).await, both("6", "0"));
+    let other = app.another_instance().await;
+    let callers = [app.caller(), app.caller().at(other.url())];
+    for (number, caller) in callers.iter().enumerate() {
+        wait_for("the gate answers", PATIENCE, async || {
+            let used = caller.post_keyed(USAGE, &format!("after {number}"), pages("3")).await;
+            (used.status == 201).then_some(())
+        })
+        .await;
+    }
+    let issued = newest_epoch(&app).await;
+    for number in 0..20 {
+        for (which, caller) in callers.iter().enumerate() {
+            let key = format!("on {which} {number}");
+            let booked = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
+            caller.post_keyed(USAGE, &key, booked).await.expect(201);
+        }
+    }
+    app.app().operations.memory.check.verify_node().await.unwrap();
+    other.operations.memory.check.verify_node().await.unwrap();
+    assert_eq!(newest_epoch(&app).await, issued, "damage calls for no new epoch at each check");
+    other.stop().await;
+    redis::cmd("DEL").arg(&outbox).exec_async(&mut app.redis.connection().await).await.unwrap();
+    assert_eq!(counted(&app).await, both("49", "0"));
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_partition_cannot_be_adopted_no_epoch_is_issued_and_limits_decide() {
+    let mut app = impatient().start().await;
+    limited(&app, "allow", json!([])).await;
+    app.post_keyed(USAGE, "before", pages("3")).await.expect(201);
+    app.drained().await;
+    let issued = newest_epoch(&app).await;
+    let meta = damaged(&app, "meta").await;
+    app.redis.restart().unwrap();
+    for number in 0..5 {
+        let used = app.post_keyed(USAGE, &format!("away {number}"), pages("1")).await.expect(201);
+        assert_eq!(used.body["degraded"], true, "{used:?}");
+    }
+    assert_eq!(newest_epoch(&app).await, issued);
+    redis::cmd("DEL").arg(&meta).exec_async(&mut app.redis.connection().await).await.unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("8", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_takes_no_writes_after_a_restart_is_issued_no_epochs_and_no_command_works_with_it() {
+    let mut app = impatient().start().await;
+    limited(&app, "allow", json!([])).await;
+    app.post_keyed(USAGE, "before", pages("3")).await.expect(201);
+    app.drained().await;
+    let issued = newest_epoch(&app).await;
+    app.redis.restart().unwrap();
+    let replica_of = async |app: &TestApp, of: [&str; 2]| {
+        redis::cmd("REPLICAOF").arg(&of).exec_async(&mut app.redis.connection().await).await.unwrap();
+    };
+    // Of nobody: it stays a replica that serves what it has.
+    replica_of(&app, ["127.0.0.1", "1"]).await;
+    for number in 0..5 {
+        let used = app.post_keyed(USAGE, &format!("away {number}"), pages("1")).await.expect(201);
+        assert_eq!(used.body["degraded"], true, "{used:?}");
+    }
+    assert!(app.app().operations.memory.check.verify_node().await.is_err());
+    let mut verify = tollgate(&["verify"]);
+    verify.envs(app.variables());
+    let verified = tokio::task::spawn_blocking(move || verify.output()).await.unwrap().unwrap();
+    assert!(!verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    assert_eq!(newest_epoch(&app).await, issued);
+    replica_of(&app, ["NO", "ONE"]).await;
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("8", "0"));
+    app.finish().await;
+}
+
+/// Puts a text in the place of a value of a partition that is not the tenant's. Returns its key.
+async fn damaged(app: &TestApp, value: &str) -> String {
+    let gate = &app.app().gate;
+    let own = gate.partition_of(&"acme".parse().unwrap());
+    let other = gate.partitions().find(|partition| *partition != own).unwrap();
+    let mut redis = app.redis.connection().await;
+    let pattern = format!("tg1:{{{other}*}}:meta");
+    let meta: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut redis).await.unwrap();
+    let key = meta[0].replace(":meta", &format!(":{value}"));
+    redis::cmd("DEL").arg(&key).exec_async(&mut redis).await.unwrap();
+    redis::cmd("SET").arg(&key).arg("damaged").exec_async(&mut redis).await.unwrap();
+    key
+}
+
+/// The newest epoch that the ledger has issued.
+async fn newest_epoch(app: &TestApp) -> u64 {
+    let epochs = app.app().ledger.epochs().await.unwrap();
+    epochs.iter().map(|row| row.epoch.0).max().unwrap()
+}
+
+/// How often the server was asked for its settings.
+async fn looks_at_settings(app: &TestApp) -> u64 {
+    let mut redis = app.redis.connection().await;
+    let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await.unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_info:calls=")).unwrap_or("0");
+    line.split(',').next().unwrap().parse().unwrap()
 }

@@ -7,6 +7,9 @@ use tollgate::settings::{Inputs, Settings};
 use super::app::{TestApp, database, own_database};
 use super::services::{self, TestDatabase, TestRedis};
 
+/// How many partitions a test's node has.
+const PARTITIONS: u16 = 8;
+
 /// How a test's instance differs from the default.
 #[derive(Default)]
 pub struct AppOptions {
@@ -14,10 +17,8 @@ pub struct AppOptions {
     test_clock_ms: Option<i64>,
     /// Settings as `("section.key", "value")`.
     settings: Vec<(&'static str, String)>,
-    /// Leave the writer out.
-    without_writer: bool,
-    /// Leave the jobs out: nothing expires by itself.
-    without_jobs: bool,
+    /// What it does not do.
+    without: Vec<Role>,
     /// Keep the ledger on a Postgres of the test's own, which it may freeze.
     own_postgres: bool,
     /// An admin key that the ledger knows already.
@@ -54,12 +55,24 @@ impl AppOptions {
 
     /// Without a writer: nothing is booked.
     pub fn without_writer(self) -> Self {
-        Self { without_writer: true, ..self }
+        self.without(Role::Writer)
     }
 
     /// Without jobs: nothing expires by itself.
     pub fn without_jobs(self) -> Self {
-        Self { without_jobs: true, ..self }
+        self.without(Role::Jobs)
+    }
+
+    /// With this one role.
+    pub fn only(mut self, role: Role) -> Self {
+        self.without
+            .extend([Role::Http, Role::Writer, Role::Jobs].into_iter().filter(|other| *other != role));
+        self
+    }
+
+    fn without(mut self, role: Role) -> Self {
+        self.without.push(role);
+        self
     }
 
     /// With the ledger on a Postgres of the test's own, which it may freeze.
@@ -83,9 +96,7 @@ impl AppOptions {
         let given = given(&redis, &database, &self.settings);
         let clock = self.test_clock_ms.map_or_else(Clock::system, Clock::test);
         let mut roles = vec![Role::Http, Role::Writer, Role::Jobs];
-        roles.retain(|role| {
-            !(self.without_writer && *role == Role::Writer || self.without_jobs && *role == Role::Jobs)
-        });
+        roles.retain(|role| !self.without.contains(role));
         TestApp::launch(redis, database, given, clock, roles, self.admin_key).await
     }
 }
@@ -99,6 +110,8 @@ pub(super) fn given(
     let mut given = vec![
         ("redis.url".to_owned(), redis.url()),
         ("postgres.url".to_owned(), database.url.clone()),
+        // A start looks at each of them, and so does an idle instance five times a second.
+        ("gate.partitions".to_owned(), PARTITIONS.to_string()),
         ("postgres.pool_size".to_owned(), "6".to_owned()),
         // A comparison has a part of it; with less it would be put off on a busy machine.
         ("postgres.statement_timeout_ms".to_owned(), "120000".to_owned()),

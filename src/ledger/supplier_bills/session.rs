@@ -36,26 +36,24 @@ const COLUMNS: &str = "is_row, scope, reference, amount, at_ms, tenant, reservat
 
 /// What each reservation consumed of the meter in all, by when it last did, of those that consumed within the time that
 /// is looked at. None consumes over a longer time than the longest life of a hold and the longest time to be late. What
-/// adjusts the books is no use.
-const GATHER: &str = "WITH moved AS NOT MATERIALIZED ( \
-        SELECT tenant, operation_id, happened_at, CASE WHEN debit = 'consumed' THEN amount ELSE -amount END AS amount \
-        FROM entries \
-        WHERE meter = $1::text AND class IN ('usage', 'correction') \
-            AND 'consumed' IN (credit, debit) AND 'adjusted' NOT IN (credit, debit) AND NOT corrected \
-            AND ($6::text IS NULL OR tenant = $6)) \
-    INSERT INTO items_0 (is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line) \
+/// adjusts the books is no use. Entries are read once: joined with themselves they take a time that is quadratic where
+/// Postgres has no statistics of them yet.
+const GATHER: &str = "INSERT INTO items_0 (is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line) \
     SELECT false, CASE WHEN $7::boolean THEN tenant ELSE '' END, CASE WHEN $8::boolean THEN operation_id::text ELSE '' END, \
         amount, floor(extract(epoch FROM at) * 1000)::bigint, tenant, operation_id, \
         at >= timestamptz 'epoch' + $2::bigint * interval '1 millisecond' \
             AND at < timestamptz 'epoch' + $3::bigint * interval '1 millisecond', 0 \
-    FROM (SELECT tenant, operation_id, max(happened_at) AS at, sum(amount) AS amount \
-        FROM moved \
-        WHERE happened_at >= timestamptz 'epoch' + ($4::bigint - $9::bigint) * interval '1 millisecond' \
+    FROM (SELECT tenant, operation_id, max(happened_at) AS at, \
+            sum(CASE WHEN debit = 'consumed' THEN amount ELSE -amount END) AS amount \
+        FROM entries \
+        WHERE meter = $1::text AND class IN ('usage', 'correction') \
+            AND 'consumed' IN (credit, debit) AND 'adjusted' NOT IN (credit, debit) AND NOT corrected \
+            AND ($6::text IS NULL OR tenant = $6) \
+            AND happened_at >= timestamptz 'epoch' + ($4::bigint - $9::bigint) * interval '1 millisecond' \
             AND happened_at < timestamptz 'epoch' + ($5::bigint + $9) * interval '1 millisecond' \
-            AND (tenant, operation_id) IN (SELECT tenant, operation_id FROM moved \
-                WHERE happened_at >= timestamptz 'epoch' + $4 * interval '1 millisecond' \
-                    AND happened_at < timestamptz 'epoch' + $5 * interval '1 millisecond') \
-        GROUP BY tenant, operation_id) AS used \
+        GROUP BY tenant, operation_id \
+        HAVING bool_or(happened_at >= timestamptz 'epoch' + $4 * interval '1 millisecond' \
+            AND happened_at < timestamptz 'epoch' + $5 * interval '1 millisecond')) AS used \
     WHERE amount <> 0";
 
 /// The record of each use: of several lives under one id, the one that had begun.

@@ -1,12 +1,13 @@
 //! The memory check: checks a node after an alarm, issues new epochs where memory may be lost, and only then loads the
 //! scripts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
+use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::{BreakerState, GateError, PartitionFacts};
 use crate::ledger::PartitionRow;
@@ -21,6 +22,10 @@ const CHECK_LEASE: &str = "check/node";
 /// Renewed after a third of this.
 const CHECK_LEASE_DURATION: Duration = Duration::from_secs(2);
 const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
+/// How long a check waits for those of other instances.
+const CHECK_LEASE_WAIT: Duration = Duration::from_secs(6);
+/// How long a server that was refused is not looked at again: each call would otherwise wait for a look.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// One check runs at a time; callers that met the same alarm wait for it and share its result.
 pub struct MemoryCheck {
@@ -31,6 +36,8 @@ pub struct MemoryCheck {
     ended: AtomicU64,
     /// Whether memory may be lost: an alarm was met, and no check has succeeded since.
     in_doubt: AtomicBool,
+    /// When a server was refused, and why.
+    refused: std::sync::Mutex<Option<(Instant, String)>>,
 }
 
 impl MemoryCheck {
@@ -42,6 +49,7 @@ impl MemoryCheck {
             checks: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             in_doubt: AtomicBool::new(false),
+            refused: std::sync::Mutex::default(),
         }
     }
 
@@ -65,6 +73,9 @@ impl MemoryCheck {
             // A crowd of callers that tried one after the other would wait for as many timeouts.
             return Err(OperationError::GateUnavailable("the check of its memory has just failed".into()));
         }
+        if let Some(why) = self.refusal() {
+            return Err(OperationError::GateUnavailable(why));
+        }
         self.alone_among_instances(self.check_node()).await
     }
 
@@ -85,7 +96,12 @@ impl MemoryCheck {
     async fn under_lease(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let owner = self.core.instance.owner("check");
         let lease = Lease::new(self.core.ledger.clone(), CHECK_LEASE, owner, CHECK_LEASE_DURATION);
+        let began = Clock::monotonic();
         while !lease.take().await? {
+            // Where Postgres's clock was set back, a lease that nobody holds ends late.
+            if began.elapsed() > CHECK_LEASE_WAIT {
+                return Err(OperationError::GateUnavailable("other instances check its memory".into()));
+            }
             if self.core.gate.breaker_state() != BreakerState::Closed {
                 return Err(OperationError::GateUnavailable("it does not answer".into()));
             }
@@ -109,18 +125,42 @@ impl MemoryCheck {
         for row in self.core.ledger.epochs().await? {
             self.core.gate.set_epoch(row.partition, row.epoch);
         }
+        self.compare_host().await;
         Ok(())
+    }
+
+    /// Compares this host's clock with Postgres's while it stands in for Redis's.
+    async fn compare_host(&self) {
+        let Core { gate, ledger, wall_clock, .. } = &*self.core;
+        if gate.has_measured_time() {
+            return;
+        }
+        let before_ms = wall_clock.now_ms();
+        if let Ok(ledger_ms) = ledger.now_ms().await {
+            gate.compare_host(ledger_ms, (before_ms, wall_clock.now_ms()));
+        }
     }
 
     /// Checks the node where memory is in doubt though the gate answers: an instance whose calls meet no alarm any
     /// more, because another one has checked, would go on doubting.
-    pub(in crate::operations) async fn check_again(&self) {
+    pub async fn check_again(&self) {
+        self.compare_host().await;
         if !self.is_in_doubt() || self.core.gate.breaker_state() != BreakerState::Closed {
             return;
         }
-        if let Err(error) = self.verify_node().await {
-            tracing::debug!(%error, "the gate's memory is still in doubt");
+        match self.verify_node().await {
+            Ok(()) => {}
+            Err(OperationError::GateUnavailable(why)) => {
+                tracing::debug!(why, "the gate's memory is still in doubt");
+            }
+            Err(error) => tracing::error!(%error, "the gate's memory cannot be checked"),
         }
+    }
+
+    /// Why the server that answers was refused, if that was just now.
+    fn refusal(&self) -> Option<String> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.as_ref().filter(|(at, _)| at.elapsed() < REFUSED_FOR).map(|(_, why)| why.clone())
     }
 
     /// Another server may answer by now, so it is looked at as at the start.
@@ -128,6 +168,8 @@ impl MemoryCheck {
         self.core.gate.meet().await.map_err(|error| match error {
             GateError::UnsafeServer(sentence) => {
                 tracing::error!(sentence, "the gate is not used");
+                let refused = Some((Instant::now(), sentence.clone()));
+                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
                 OperationError::GateUnavailable(sentence)
             }
             other => other.into(),
@@ -151,18 +193,23 @@ impl MemoryCheck {
         Ok(())
     }
 
-    /// What the gate has of these partitions, in the same order. What cannot be read counts as lost: one damaged
-    /// partition does not keep the others from being used.
+    /// What the gate has of these partitions, in the same order. An outbox that cannot be read counts as one that has
+    /// lost its events: it does not keep other partitions from being used, nor call for a new epoch at every check.
+    ///
+    /// Errors: the gate does not answer, or a `meta` cannot be read. No epoch could be adopted there, so none is issued.
     async fn memory_of(&self, rows: &[PartitionRow]) -> Answer<Vec<PartitionFacts>> {
         let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            found.push(match self.core.gate.partition_facts(row.partition).await {
+        for PartitionRow { partition, .. } in rows {
+            let facts = self.core.gate.facts_of_meta(*partition).await;
+            let facts = facts.map_err(|error| damaged("meta", *partition, error))?;
+            let last_id = match self.core.gate.last_event(*partition).await {
                 Err(GateError::Undecodable(what)) => {
-                    tracing::error!(partition = %row.partition, %what, "the memory of a partition is damaged");
-                    PartitionFacts::default()
+                    tracing::error!(%partition, %what, "the outbox of a partition is damaged");
+                    None
                 }
-                facts => facts?,
-            });
+                last => last?,
+            };
+            found.push(PartitionFacts { last_id, ..facts });
         }
         Ok(found)
     }
@@ -180,6 +227,8 @@ impl MemoryCheck {
         found: &[PartitionFacts],
         run_id: &str,
     ) -> Answer<()> {
+        // An epoch that cannot be adopted would be issued again at every check.
+        self.core.gate.ask_for_writes().await?;
         let mut from = Vec::with_capacity(rows.len());
         for (row, facts) in rows.iter().zip(found) {
             let lost = self.lost_by_ledger(row, facts);
@@ -290,8 +339,10 @@ impl MemoryCheck {
     /// Handles an alarm that a call met: checks the node, or says that the gate cannot decide.
     pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
         self.in_doubt.store(true, Ordering::Release);
-        self.core.metrics.alarm(Alarm::Memory);
-        tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
+        if self.refusal().is_none() {
+            self.core.metrics.alarm(Alarm::Memory);
+            tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
+        }
         let checked = self.verify_node().await;
         if checked.is_err() {
             // Another check may have succeeded since this alarm.
@@ -301,8 +352,20 @@ impl MemoryCheck {
             OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(
                 "its memory is in doubt and the ledger cannot be asked: {why}"
             )),
+            foreign @ OperationError::ForeignMemory => OperationError::GateUnavailable(foreign.to_string()),
             other => other,
         })
+    }
+}
+
+/// A value of a partition that cannot be read: without it the node is not used.
+fn damaged(key: &str, partition: Partition, error: GateError) -> OperationError {
+    match error {
+        GateError::Undecodable(what) => {
+            tracing::error!(%partition, %what, key, "the memory of a partition is damaged");
+            OperationError::GateUnavailable(format!("the {key} of partition {partition} is damaged: {what}"))
+        }
+        error => error.into(),
     }
 }
 

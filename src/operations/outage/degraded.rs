@@ -257,11 +257,16 @@ impl Outage {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<Record> {
-        let at_gate =
-            self.core.gate.peek_record(id, bound, self.core.script_now()).await.map(|peeked| peeked.record);
-        match at_gate {
+        let peek = || self.core.gate.peek_record(id, bound, self.core.script_now());
+        let mut at_gate = peek().await;
+        if let Err(error) = at_gate {
+            at_gate = match self.memory.check.after_failure(error).await? {
+                Some(away) => Err(away),
+                None => peek().await,
+            };
+        }
+        match at_gate.map(|peeked| peeked.record) {
             Ok(Some(record)) if record.body.rest.is_some() => Ok(record),
-            Err(error) if !error.is_away() => Err(error.into()),
             at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
                 match self.with_parked(id, bound, at_gate).await? {
                     Some(found) => Ok(found.record),

@@ -190,7 +190,9 @@ impl Parking {
         let Some(passed_over) = tenants.get(tenant).filter(|passed_over| passed_over.epoch == epoch) else {
             return Vec::new();
         };
-        let lately = |tried: &Tried| tried.at.elapsed() < within && !tried.is_due(now_ms);
+        // What has a time of its own is not tried before it.
+        let lately =
+            |tried: &Tried| !tried.is_due(now_ms) && (tried.due_ms.is_some() || tried.at.elapsed() < within);
         let passed_over = passed_over.reservations.iter().filter(|(_, tried)| lately(tried));
         passed_over.map(|(id, _)| *id).collect()
     }
@@ -395,6 +397,8 @@ mod tests {
             ids
         };
         parking.rest(&tenant, epoch, note, 0);
+        let tried_before = parking.passed_over(&tenant, epoch, Duration::ZERO, 99).len();
+        assert_eq!(tried_before, 2, "what has a time of its own is not tried before it");
         assert_eq!(
             (parking.rests(&tenant, epoch, note, 99), passed_over(99)),
             (true, vec![first, second, torn])

@@ -245,7 +245,6 @@ impl Outage {
 
     /// Renews this instance's shares, takes those that are new, and gives back those that nobody needs.
     pub async fn renew_shares(&self) {
-        self.memory.check.check_again().await;
         self.renew_each(false).await;
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::gate::BreakerState;
 use crate::operations::core::Core;
+use crate::operations::memory::Memory;
 
 /// The longest that readiness waits for Postgres: a load balancer does not wait long for its answer.
 const LEDGER_PATIENCE: Duration = Duration::from_millis(500);
@@ -36,13 +37,14 @@ impl Readiness {
 /// What readiness looks at.
 pub struct Health {
     core: Arc<Core>,
+    memory: Arc<Memory>,
     stopping: AtomicBool,
 }
 
 impl Health {
     /// Readiness of an instance that takes calls.
-    pub(in crate::operations) fn new(core: Arc<Core>) -> Self {
-        Self { core, stopping: AtomicBool::new(false) }
+    pub(in crate::operations) fn new(core: Arc<Core>, memory: Arc<Memory>) -> Self {
+        Self { core, memory, stopping: AtomicBool::new(false) }
     }
 
     /// From now on readiness says that no calls should be sent here.
@@ -67,7 +69,7 @@ impl Health {
             self.gate_readiness(ledger.ok),
             Readiness::of(
                 "clock",
-                self.core.gate.trusts_time(),
+                self.core.gate.knows_time(self.core.wall_clock.now_ms()),
                 "The gate's time is trusted.",
                 "Redis's clock has stepped or differs from the host's; nothing is admitted until they agree or an admin accepts it.",
             ),
@@ -78,8 +80,12 @@ impl Health {
     /// While the ledger answers, calls are taken without the gate too, so no balancer may send them elsewhere.
     fn gate_readiness(&self, ledger_ok: bool) -> Readiness {
         let answers = self.core.gate.breaker_state() == BreakerState::Closed;
-        let ok = answers && self.core.gate.takes_writes();
+        let (takes_writes, in_doubt) = (self.core.gate.takes_writes(), self.memory.check.is_in_doubt());
+        let ok = answers && takes_writes && !in_doubt;
         let ill = match ledger_ok {
+            _ if answers && takes_writes => {
+                "Redis answers, but its memory could not be checked or it is not safe to use: look at the log. Limits' failure policies decide, and calls are parked."
+            }
             _ if answers => {
                 "Redis answers but takes no writes: look at its memory, its disk and its role. Limits' failure policies decide, and calls are parked."
             }

@@ -25,8 +25,6 @@ async fn book_many(app: &TestApp, uses: u64) {
          FROM generate_series(1, {uses}) i"
     );
     as_owner(&app.database, &insert).await.unwrap();
-    // As the server does by itself a minute after so many rows.
-    as_owner(&app.database, "ANALYZE entries").await.unwrap();
 }
 
 /// The bill of these uses, in another order and a little later each, with one difference in every thousand rows; and
