@@ -38,7 +38,7 @@ pub struct EndedPeriod {
     pub meter: MeterId,
     /// Its instants.
     pub period: Window,
-    /// Whether something of its quota may go on to the next period, which has to be known then.
+    /// Whether something of its quota may go on to the next period, or recurs there: that has to be known then.
     pub may_go_on: bool,
     /// In how many periods after it counts what rolls over of it.
     pub rollover_periods: u8,
@@ -99,6 +99,8 @@ pub(super) struct Standing {
     #[diesel(sql_type = Bool)]
     keeps: bool,
     #[diesel(sql_type = Bool)]
+    recurs: bool,
+    #[diesel(sql_type = Bool)]
     preserve_overage: bool,
     #[diesel(sql_type = Bool)]
     has_quota: bool,
@@ -127,6 +129,7 @@ impl Standing {
             available: self.available,
             has_holds: self.has_holds(),
             keeps: self.keeps,
+            recurs: self.recurs,
             preserved: if self.preserve_overage { self.overage() } else { Decimal::ZERO },
             older,
         }

@@ -39,6 +39,8 @@ pub(super) struct Candidate {
     pub(super) has_holds: bool,
     /// Whether something of it goes on whatever its terms say now.
     pub(super) keeps: bool,
+    /// Whether a recurring grant lasts beyond it: the next period gets that again.
+    pub(super) recurs: bool,
     /// What was used beyond it and the next period pays for, as far as it can.
     pub(super) preserved: Decimal,
     /// What those of its open holds are set against that had come into it.
@@ -69,8 +71,9 @@ pub(super) struct Left {
 /// are locked. Raises the versions of the capacities into which something goes. Nothing goes on where there is no next
 /// period that is open: the tenant has lost the quota, or that period is closed already.
 ///
-/// Opens the next period of each quota that may roll over, also where nothing does now, and of each that has open
-/// holds. A period in which nothing is used would otherwise be open, and roll over, only if a job ran in time.
+/// Opens the next period of each quota that may roll over, also where nothing does now, of each that has open holds,
+/// and of each that gets a recurring grant again. A period in which nothing is used would otherwise be open, and roll
+/// over or sell what recurs, only if a job ran in time.
 pub(super) async fn prepare(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -78,18 +81,13 @@ pub(super) async fn prepare(
     now_ms: i64,
 ) -> Result<HashMap<PeriodKey, Left>, LedgerError> {
     leave_out_late(connection, &mut candidates).await?;
-    candidates.retain(|candidate| candidate.terms.max > Decimal::ZERO || candidate.goes_on_anyway());
+    candidates.retain(Candidate::opens_next);
     if candidates.is_empty() {
         return Ok(HashMap::new());
     }
     let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
     quotas::open_all(connection, partition, &openings).await?.check()?;
-    let gets_some = |candidate: &Candidate| {
-        candidate.available > Decimal::ZERO
-            || candidate.terms.min > Decimal::ZERO
-            || candidate.goes_on_anyway()
-    };
-    candidates.retain(gets_some);
+    candidates.retain(Candidate::leaves_some);
     let next = next_periods(connection, &candidates).await?;
     let quotas = closing(connection, &candidates).await?;
     let (mut left, mut raised) = (HashMap::new(), Vec::new());
@@ -111,6 +109,15 @@ pub(super) async fn prepare(
 }
 
 impl Candidate {
+    fn opens_next(&self) -> bool {
+        self.terms.max > Decimal::ZERO || self.recurs || self.goes_on_anyway()
+    }
+
+    fn leaves_some(&self) -> bool {
+        let unused = self.available > Decimal::ZERO || self.terms.min > Decimal::ZERO;
+        self.goes_on_anyway() || (unused && self.terms.max > Decimal::ZERO)
+    }
+
     fn goes_on_anyway(&self) -> bool {
         self.has_holds || self.keeps || self.preserved > Decimal::ZERO
     }

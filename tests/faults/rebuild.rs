@@ -93,6 +93,23 @@ async fn what_was_damaged_is_named_and_mended_and_other_tenants_are_left_alone(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_balance_without_entries_is_missed_where_a_period_needs_it_to_be_closed_and_made_again() {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("0").with("max_rollover", "5")])).await;
+    app.use_pages("a", 1).await.is_problem(429, "quota_exceeded");
+    app.drained().await;
+    let before = rows(&app.database, FIGURES).await;
+    assert_eq!(before.len(), 1, "{before:?}");
+    as_owner(&app.database, "DELETE FROM balances").await.unwrap();
+    assert!(!is_clean(&app).await);
+    let done = mended(&app).await;
+    assert_eq!((done.balances, done.failed.len()), (1, 0));
+    assert_eq!(rows(&app.database, FIGURES).await, before);
+    assert!(is_clean(&app).await);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn books_without_damage_are_not_touched() {
     let app = used().await;
     let (before, versions) = (books(&app).await, rows(&app.database, VERSIONS).await);

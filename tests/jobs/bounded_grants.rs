@@ -4,7 +4,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::continued_grants::{
-    BOOKS, CONTINUED, GRANTS, app, ended, granted, on, pair, remaining, run, until, used, uses_all, with,
+    BOOKS, CONTINUED, GRANTS, app, ended, granted, on, pair, remaining, run, until, used, uses_all, voided,
+    with,
 };
 use super::statements::faults;
 use crate::ledger::rows;
@@ -92,6 +93,26 @@ async fn what_recurs_rolls_over_within_its_bounds_and_counts_as_long_as_the_quot
     assert_eq!(rows(&app.database, BOOKS).await, books);
     assert_eq!(rows(&app.database, ROLLED).await, ["04 6 6", "05 6 6", "06 2 0"]);
     assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[rstest]
+#[case::as_its_own_terms_say(quota_of("50"))]
+#[case::beside_a_quota_that_rolls_over(quota_of("50").with("max_rollover", "1"))]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_and_is_voided_between_the_end_of_its_first_period_and_the_close_rolls_over_from_that(
+    #[case] quota: Value,
+) {
+    let app = with(quota).await;
+    let id = granted(&app, "a", in_each(json!({ "max_rollover": "6" }))).await;
+    used(&app, "march", "53").await;
+    app.move_clock("2026-04-01T00:30:00Z").await;
+    voided(&app, &id).await.expect(200);
+    on(&app, "2026-04-01T01:00:00Z").await;
+    assert_eq!(rows(&app.database, ROLLED).await, ["04 6 6"]);
+    assert_eq!(rows(&app.database, BOOKS).await, ["03 60 0 0 53 6 1 0", "04 50 6 56 0 0 0 0"]);
+    assert_eq!(faults(&app).await, [""; 0]);
+    uses_all(&app, "56").await;
     app.finish().await;
 }
 

@@ -12,6 +12,7 @@ mod continued_at_random;
 mod continued_ends;
 pub mod continued_grants;
 mod continued_holds;
+mod empty_periods;
 mod endless_grants;
 mod estimates;
 mod held_up;

@@ -305,6 +305,39 @@ async fn what_recurs_costs_its_price_in_each_period_also_where_jobs_were_away_fo
     app.finish().await;
 }
 
+/// The documents, burns and money of three months of which only the first is used. Jobs run in time, or at the end.
+async fn sold_without_use(in_time: bool) -> [Vec<String>; 3] {
+    let app = unpriced().await;
+    let recurring = paid("3", "10").with("recurrence", "period").with("expires_at", "2026-06-01T00:00:00Z");
+    sold(&app, "a", recurring).await;
+    app.use_pages("march", 1).await.expect(201);
+    if in_time {
+        for month in [3, 4] {
+            let last_day = if month == 3 { 31 } else { 30 };
+            app.move_clock(&format!("2026-{month:02}-{last_day}T12:00:00Z")).await;
+            app.app().operations.memory.open_next_periods().await.unwrap();
+            app.move_clock(&format!("2026-{:02}-02T12:00:00Z", month + 1)).await;
+            run(&app).await;
+        }
+    }
+    app.move_clock("2026-06-10T12:00:00Z").await;
+    run(&app).await;
+    let (issued, burns) = (rows(&app.database, ISSUED).await, rows(&app.database, BURNS).await);
+    let mut money = rows(&app.database, MONEY).await;
+    money.sort();
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+    [issued, burns, money]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_is_sold_in_months_without_use_whenever_jobs_run() {
+    let in_time = sold_without_use(true).await;
+    assert_eq!(in_time[0], ["1 2026-03 10", "2 2026-04 10", "3 2026-05 10"]);
+    assert_eq!(in_time[1], ["03 1 3.33 6.67", "04 0 0 10", "05 0 0 10"]);
+    assert_eq!(sold_without_use(false).await, in_time);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_open_holds_take_of_it_at_the_close_counts_as_burnt() {
     let app = unpriced().await;

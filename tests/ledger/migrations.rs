@@ -163,6 +163,29 @@ async fn balances_are_marked_as_closed_whichever_version_has_closed_them() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn periods_that_include_nothing_and_were_never_closed_get_a_balance_where_something_may_go_on() {
+    let (database, _ledger) = ledger().await;
+    for name in newest_down_to("2026-11-27-910000_close_empty_periods") {
+        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
+        let version = name.split('_').next().unwrap().replace('-', "");
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
+        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
+    }
+    let periods = "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version, max_rollover, \
+             preserve_overage, followed_version) \
+         SELECT 'acme', meter, '2026-03-01Z', '2026-04-01Z', 0, included, 1, max_rollover, preserve_overage, followed_version \
+         FROM (VALUES ('rolls', 0, 5, false, NULL), ('preserves', 0, 0, true, NULL), ('neither', 0, 0, false, NULL), \
+             ('includes', 9, 5, false, NULL), ('follows', 0, 5, false, 7::bigint), ('used', 0, 5, true, NULL)) \
+             AS v(meter, included, max_rollover, preserve_overage, followed_version)";
+    let used = "INSERT INTO balances (tenant, meter, period_start, period_end, granted, available) \
+         VALUES ('acme', 'used', '2026-03-01Z', '2026-04-01Z', 3, 3)";
+    as_owner(&database, &format!("{periods}; {used}")).await.unwrap();
+    Ledger::migrate(&database.url).await.unwrap();
+    let balances = "SELECT meter, available::float8 AS a FROM balances WHERE NOT is_closed ORDER BY 1";
+    assert_eq!(rows(&database, balances).await, ["preserves 0", "rolls 0", "used 3"]);
+}
+
 const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,8 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved,
     b.consumed - b.adjusted + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
     coalesce(q.min_rollover, 0) AS min_rollover, coalesce(q.reroll, false) AS reroll,
-    coalesce(q.rollover_periods, 1::smallint) AS rollover_periods, k.keeps,
-    coalesce(q.max_rollover > 0 OR q.preserve_overage, false) OR k.keeps AS may_go_on,
+    coalesce(q.rollover_periods, 1::smallint) AS rollover_periods, k.keeps, k.recurs,
+    coalesce(q.max_rollover > 0 OR q.preserve_overage, false) OR k.keeps OR k.recurs AS may_go_on,
     coalesce(q.preserve_overage, false) AS preserve_overage, q.tenant IS NOT NULL AS has_quota,
     b.reserved < 0
     OR EXISTS (
@@ -56,7 +56,12 @@ CROSS JOIN LATERAL (
     ) OR EXISTS (
         SELECT FROM rolling_grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.period_start = b.period_start
-    ) AS keeps
+    ) AS keeps, EXISTS (
+        SELECT FROM grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.recurrence = 'period'
+            AND g.effective_at < b.period_end AND g.expires_at > b.period_end
+            AND (g.voided_at IS NULL OR g.voided_at > b.period_end)
+    ) AS recurs
 ) k
 WHERE c.tenant IS NULL
 ORDER BY b.tenant, b.meter, b.period_start

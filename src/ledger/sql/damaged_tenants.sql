@@ -1,4 +1,5 @@
--- Tenants of which a balance or hourly usage differs from the entries, or a balance from its closure.
+-- Tenants of which a balance or hourly usage differs from the entries, or a balance from its closure, or of which one
+-- is missing that a period needs to be closed.
 SELECT DISTINCT tenant
 FROM (
     SELECT tenant
@@ -28,5 +29,10 @@ FROM (
     FROM (SELECT * FROM balances WHERE tenant = ANY($1)) b
     LEFT JOIN period_closures k USING (tenant, meter, period_start)
     WHERE b.is_closed <> (k.tenant IS NOT NULL)
+    UNION ALL
+    SELECT q.tenant
+    FROM (SELECT * FROM quota_periods WHERE tenant = ANY($1)) q
+    LEFT JOIN balances b USING (tenant, meter, period_start)
+    WHERE b.tenant IS NULL AND q.included = 0 AND (q.max_rollover > 0 OR q.preserve_overage) AND q.followed_version IS NULL
 ) d
 ORDER BY 1

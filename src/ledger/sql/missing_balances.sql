@@ -1,4 +1,5 @@
--- Balances that have entries and no row, and when their periods end, where something but the calendar says it.
+-- Balances that have entries and no row, and when their periods end, where something but the calendar says it. And
+-- those of periods without entries that need one to be closed.
 SELECT e.tenant, e.meter, e.period_start, coalesce(q.period_end, k.period_end, o.period_end) AS period_end
 FROM balances_by_entries e
 LEFT JOIN balances b USING (tenant, meter, period_start)
@@ -8,4 +9,10 @@ LEFT JOIN LATERAL (
     SELECT max(o.period_end) AS period_end FROM balances o WHERE o.tenant = e.tenant AND o.period_start = e.period_start
 ) o ON true
 WHERE e.tenant = ANY($1) AND b.tenant IS NULL
+UNION
+SELECT q.tenant, q.meter, q.period_start, q.period_end
+FROM quota_periods q
+LEFT JOIN balances b USING (tenant, meter, period_start)
+WHERE q.tenant = ANY($1) AND b.tenant IS NULL
+    AND q.included = 0 AND (q.max_rollover > 0 OR q.preserve_overage) AND q.followed_version IS NULL
 ORDER BY 1, 2, 3

@@ -1,6 +1,7 @@
 -- A closed period is not opened any more. One that was open before and withdrawn goes on with the steps of its opening,
 -- and with a version above that of the period before. One that begins as an approved request brings another plan
--- follows policy too: the request may not be applied yet.
+-- follows policy too: the request may not be applied yet. One that includes nothing has no entry, and what has no
+-- balance is never closed: where something of it may go on, it gets one here, or once it follows policy no more.
 WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[], $9::text[],
         $10::boolean[], $11::numeric[], $12::smallint[], $13::boolean[], $14::boolean[], $15::uuid[])
@@ -33,7 +34,14 @@ WITH wanted AS (
     WHERE k.is_closed IS NULL
     ORDER BY w.tenant, w.meter
     ON CONFLICT DO NOTHING
-    RETURNING tenant, meter, period_start, period_end
+    RETURNING tenant, meter, period_start, period_end,
+        included = 0 AND (max_rollover > 0 OR preserve_overage) AND followed_version IS NULL AS needs_balance
+), given_balances AS (
+    INSERT INTO balances (tenant, meter, period_start, period_end)
+    SELECT tenant, meter, period_start, period_end FROM opened
+    WHERE needs_balance
+    ORDER BY tenant, meter, period_start
+    ON CONFLICT DO NOTHING
 )
 SELECT o.tenant, o.meter, o.period_end, 1 + coalesce((
         SELECT max(e.step) FROM entries e

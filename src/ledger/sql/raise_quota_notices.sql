@@ -46,7 +46,7 @@ WITH page AS (
         AND n.resolved_at IS NULL AND (d.is_over OR NOT d.holds)
     RETURNING n.tenant, n.meter, n.period_start, n.percent
 ), ended AS (
-    -- Nothing is booked of a quota that includes nothing and was not used: it is not closed.
+    -- Nothing is booked of a quota that includes nothing and was not used: it is closed only where something may go on.
     UPDATE quota_periods q SET notices_ended = true
     FROM page p
     LEFT JOIN balances b USING (tenant, meter, period_start)

@@ -155,6 +155,7 @@ impl Row {
             available: self.lapsed + self.rolled,
             has_holds: false,
             keeps: false,
+            recurs: false,
             preserved: Decimal::ZERO,
             older,
         }

@@ -215,8 +215,8 @@ struct MissingRow {
     period_end: Option<Milliseconds>,
 }
 
-/// Adds the balances that have entries and no row. Entries do not say when their period ends: a quota's period, a
-/// closure, or else the tenant's calendars do.
+/// Adds the balances that have entries, or that a period needs to be closed, and no row. Entries do not say when their
+/// period ends: a quota's period, a closure, or else the tenant's calendars do.
 async fn add_missing(
     connection: &mut AsyncPgConnection,
     tenants: &[String],
