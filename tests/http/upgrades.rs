@@ -181,6 +181,43 @@ async fn an_approval_without_a_date_raises_at_once_and_takes_nothing_before_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_approval_without_a_date_takes_nothing_from_who_was_put_on_the_plan_before_at_once() {
+    let app = with_plans().await;
+    let quotas = |pages: &str, tokens: &str| json!({ "quotas": [quota_of(pages), quota_of(tokens).with("meter", "token")] });
+    app.define("plans/both", quotas("50", "10")).await;
+    app.define("plans/other", quotas("5", "40")).await;
+    app.define("tenants/acme", json!({ "plan": "both", "plan_from": "now" })).await;
+    app.use_pages("march", "20").await.expect(201);
+    app.post_keyed(USAGE, "tokens", pages("1").with("meter", "token")).await.expect(201);
+    let id = asked(&app, "other").await;
+    app.post(&format!("{ADMIN}/{id}/approve"), json!({})).await.expect(200);
+    let tenant = app.get("/v1/admin/tenants/acme").await.expect(200).body;
+    assert_eq!((&tenant["plan"], &tenant["plan_from"]), (&json!("other"), &json!(null)));
+    app.drained().await;
+    let voided = "SELECT meter FROM balances WHERE voided > 0";
+    assert_eq!(rows(&app.database, voided).await, [""; 0], "nothing of what was paid for is taken");
+    let granted = "SELECT meter, granted::float8 AS g FROM balances ORDER BY meter";
+    assert_eq!(rows(&app.database, granted).await, ["page 50", "token 40"], "what is more is there at once");
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    app.use_pages("april", "1").await.expect(201);
+    assert_eq!(pages_left(&app).await, ["5", "1", "4"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_holds_now_does_so_whenever_the_plan_before_was_to_hold() {
+    let app = with_plans().await;
+    app.define("tenants/acme", json!({ "plan": "pro" })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "plan_from": "next_period" })).await;
+    app.use_pages("march", "20").await.expect(201);
+    approve(&app, &asked(&app, "small").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["20", "20", "0"]);
+    approve(&app, &asked(&app, "max").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["200", "20", "180"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_approval_that_broke_off_is_carried_out_by_the_job() {
     let app = with_plans().await;
     app.use_pages("some", "20").await.expect(201);
