@@ -378,3 +378,32 @@ async fn an_approval_that_can_never_be_applied_is_declined_in_the_open_and_gives
     assert_eq!(app.app().operations.upgrades.due().await.unwrap(), 0);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_has_asked_for_ends_with_it_and_is_nothing_to_the_next_one_of_its_name() {
+    let app = with_plans().await;
+    let approved = asked(&app, "max").await;
+    approve(&app, &approved, "next_period").await;
+    let pending = asked(&app, "pro").await;
+    app.delete("/v1/admin/tenants/acme").await.expect(204);
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    app.post(&format!("{ADMIN}/{pending}/approve"), json!({})).await.is_problem(409, "already_resolved");
+    let listed = app.get(&format!("{ADMIN}?status=declined")).await.expect(200).body;
+    let declined = |id: &str| {
+        let rows = listed["data"].as_array().unwrap();
+        rows.iter().any(|row| row["id"] == id && row["effective_at"].is_null())
+    };
+    assert!(declined(&approved) && declined(&pending), "{listed}");
+    let audit = app.get("/v1/admin/audit?object_kind=upgrade_request&action=decline").await.expect(200).body;
+    assert_eq!(audit["data"].as_array().unwrap().len(), 2, "{audit}");
+    assert!(audit["data"][0].to_string().contains("its tenant is deleted"), "{audit}");
+    let of_next = asked(&app, "small").await;
+    app.post(&format!("{ADMIN}/{of_next}/decline"), json!({})).await.expect(200);
+    app.use_pages("march", "20").await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!((follow(&app).await, plan(&app).await.as_str()), (0, "plan"));
+    assert_eq!(pages_left(&app).await, ["50", "0", "50"]);
+    app.finish().await;
+}
