@@ -4,6 +4,7 @@
 mod elsewhere;
 mod plans;
 mod rows;
+mod versions;
 
 use std::collections::BTreeSet;
 use std::fs;
