@@ -1,4 +1,4 @@
--- What a tenant has asked for and not got when it is deleted is declined: the next one of its name has not asked for it.
+-- What a tenant has asked for and not got ends with it: a later one of its name has not asked for it.
 CREATE TEMPORARY TABLE asked_before ON COMMIT DROP AS
 SELECT u.tenant, u.id, u.plan, u.effective_at
 FROM upgrade_requests u

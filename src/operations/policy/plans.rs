@@ -12,7 +12,7 @@ use crate::operations::requests::Precondition;
 
 impl PolicyVerbs {
     /// Puts a tenant on a plan, or only finds out whether that may be done. Everything else of it stays, but for
-    /// `plan_from`, which is about the change to the plan that it had: whoever calls this says what the quotas do.
+    /// `plan_from`, which is about the change to the plan that it had: the caller says what its quotas do.
     ///
     /// Errors: all that is wrong with the tenant on this plan.
     pub(in crate::operations) async fn set_plan(
