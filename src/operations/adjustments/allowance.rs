@@ -66,7 +66,8 @@ impl Adjustments {
             let (mut voided, mut settled, mut last) = (Decimal::ZERO, Decimal::ZERO, None);
             for note in &noted {
                 if !note.is_voided {
-                    voided -= self.give_back(note.id, last, stored, voided - wanted, actor).await?;
+                    let beyond = self.give_back(note.id, last, stored, voided - wanted, actor).await?;
+                    voided -= beyond;
                     continue;
                 }
                 // A grant that ended by itself was taken away by nobody.
