@@ -81,6 +81,18 @@ pub(crate) async fn lock_tenants(
     Ok(lock.execute(connection).await?)
 }
 
+/// Keeps tenants from being deleted until the transaction ends: who deletes one then sees what is booked for it. Those
+/// that are gone are left out.
+pub(crate) async fn keep_tenants(
+    connection: &mut AsyncPgConnection,
+    named: impl Iterator<Item = &TenantId>,
+) -> Result<(), LedgerError> {
+    let named = tenants::id.eq_any(named.collect::<Vec<_>>());
+    let keep = tenants::table.select(tenants::id).filter(named).order(tenants::id).for_key_share();
+    keep.execute(connection).await?;
+    Ok(())
+}
+
 /// Raises the version of the quota's periods that have not ended, and notes that the gate lacks it.
 pub(crate) async fn raise_versions(
     connection: &mut AsyncPgConnection,

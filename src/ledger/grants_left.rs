@@ -1,8 +1,8 @@
 //! What is left of the grants that count now, by the burn order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use diesel::QueryableByName;
+use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Numeric, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -11,9 +11,10 @@ use rust_decimal::Decimal;
 use super::burnables::{self, BookedGrant};
 use super::columns::Milliseconds;
 use super::prepared::sql_query;
+use super::schema::grants;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, advances, instant, rolled_amounts};
 use crate::domain::burn::{BurnPlace, Burnable, burn};
-use crate::domain::grant::{GrantId, Priority};
+use crate::domain::grant::{GrantId, Priority, Recurrence};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledAmount;
@@ -95,25 +96,75 @@ impl Ledger {
         limit: usize,
     ) -> Result<BTreeMap<MeterId, Vec<GrantLeft>>, LedgerError> {
         let tenant = tenant.clone();
+        let found = self.transact(BEGIN_LOOK_UP, move |connection| {
+            async move { read(connection, &tenant, None, at_ms).await }.boxed()
+        });
+        let first = |(meter, left): (MeterId, Option<Vec<GrantLeft>>)| {
+            let mut left = left?;
+            left.truncate(limit);
+            Some((meter, left))
+        };
+        Ok(found.await?.into_iter().filter_map(first).collect())
+    }
+
+    /// The grants of a meter that count at `at_ms` (unix ms) and that an adjustment may void, in burn order: something
+    /// is left of them, no plan gives them, and they are given once. None where they are so many that they cannot be
+    /// folded.
+    pub async fn voidable_grants(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        at_ms: i64,
+    ) -> Result<Option<Vec<GrantLeft>>, LedgerError> {
+        let (tenant, meter) = (tenant.clone(), meter.clone());
         self.transact(BEGIN_LOOK_UP, move |connection| {
-            async move { read(connection, &tenant, at_ms, limit).await }.boxed()
+            async move {
+                let found = read(connection, &tenant, Some(&meter), at_ms).await?.remove(&meter);
+                let Some(mut left) = found.unwrap_or_else(|| Some(Vec::new())) else { return Ok(None) };
+                let once = given_once(connection, &tenant, &left).await?;
+                left.retain(|grant| !grant.is_of_plan && once.contains(&grant.id.uuid()));
+                Ok(Some(left))
+            }
+            .boxed()
         })
         .await
     }
 }
 
+/// Which of these are given once: to void what recurs would end it for later periods too.
+async fn given_once(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    left: &[GrantLeft],
+) -> Result<HashSet<uuid::Uuid>, LedgerError> {
+    let ids: Vec<uuid::Uuid> = left.iter().map(|grant| grant.id.uuid()).collect();
+    let once: Vec<uuid::Uuid> = grants::table
+        .filter(grants::tenant.eq(tenant))
+        .filter(grants::id.eq_any(ids))
+        .filter(grants::recurrence.eq(Recurrence::None.as_str()))
+        .select(grants::id)
+        .load(connection)
+        .await?;
+    Ok(once.into_iter().collect())
+}
+
+/// What is left by meter, or of one meter; none where its grants are too many.
+type Left = BTreeMap<MeterId, Option<Vec<GrantLeft>>>;
+
 async fn read(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
+    meter: Option<&MeterId>,
     at_ms: i64,
-    limit: usize,
-) -> Result<BTreeMap<MeterId, Vec<GrantLeft>>, LedgerError> {
+) -> Result<Left, LedgerError> {
     let quotas = sql_query(include_str!("sql/burning_quotas.sql"))
         .bind::<Text, _>(tenant)
         .bind::<Timestamptz, _>(instant::from_ms(at_ms)?)
         .bind::<BigInt, _>(FOLDED_MAX.saturating_add(1));
     let mut quotas: Vec<Quota> = quotas.load(connection).await?;
-    quotas.retain(|quota| quota.grants <= FOLDED_MAX);
+    quotas.retain(|quota| meter.is_none_or(|meter| quota.meter == *meter));
+    let (quotas, too_many): (Vec<_>, Vec<_>) =
+        quotas.into_iter().partition(|quota| quota.grants <= FOLDED_MAX);
     let with_grants = quotas.iter().filter(|quota| quota.grants > 0);
     let periods: Vec<_> = with_grants.map(|quota| (tenant, &quota.meter, quota.period())).collect();
     let (mut grants, mut rolled) = (HashMap::new(), HashMap::new());
@@ -125,13 +176,12 @@ async fn read(
         let into = quotas.iter().map(|quota| (tenant, &quota.meter, quota.period(), quota.rolled_in));
         rolled = rolled_amounts::read(connection, &into.collect::<Vec<_>>()).await?;
     }
-    let mut found = BTreeMap::new();
+    let mut found: Left = too_many.into_iter().map(|quota| (quota.meter, None)).collect();
     for quota in quotas {
         let key = (tenant.clone(), quota.meter.clone(), quota.period_start.0);
         let rolled = rolled.remove(&key).unwrap_or_default();
-        let mut left = quota.left(grants.remove(&key).unwrap_or_default(), &rolled, at_ms);
-        left.truncate(limit);
-        found.insert(quota.meter, left);
+        let left = quota.left(grants.remove(&key).unwrap_or_default(), &rolled, at_ms);
+        found.insert(quota.meter, Some(left));
     }
     Ok(found)
 }

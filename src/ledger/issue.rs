@@ -14,7 +14,7 @@ use self::books::{Books, Head};
 pub use self::to_come::StatementsToCome;
 use super::billing::{self, DuePeriod};
 use super::schema::statements;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, charges, cursors, instant, journal, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, charges, cursors, instant, journal, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::meter::MONEY_PREFIX;
@@ -80,6 +80,8 @@ impl Ledger {
                 if !issuing.dry_run && !locked.iter().all(|cursor| cursor.settles(issuing.after)) {
                     return Ok(Issued { waiting: count(due.len()), ..Issued::default() });
                 }
+                // Who deletes a tenant locks it before its row of billing.
+                capacities::keep_tenants(connection, due.iter().map(|due| &due.tenant)).await?;
                 let due = billing::lock(connection, due).await?;
                 issue(connection, partition, due, grace_ms, issuing.dry_run).await
             }

@@ -14,7 +14,7 @@ use super::schema::{policy_objects, policy_version, tenants};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PlanChange, PolicyAction,
     PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars,
-    currencies, followed_periods, instant, notices, number, plan_changes,
+    currencies, followed_periods, instant, notices, number, plan_changes, upgrades,
 };
 use crate::domain::ids::Partition;
 use crate::domain::plan_change::PlanChangeId;
@@ -97,7 +97,7 @@ async fn put(
     for changes in write.changes.chunks(AT_ONCE) {
         let written = check(changes, stored_versions(connection, changes).await?)?;
         for change in changes.iter().filter(|change| matches!(change.action, PolicyAction::Delete)) {
-            delete(connection, change).await?;
+            delete(connection, change, &write).await?;
         }
         put_objects(connection, changes, &written).await?;
         put_tenants(connection, changes, &written, partitions).await?;
@@ -297,7 +297,11 @@ async fn note(
     Ok(())
 }
 
-async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Result<(), LedgerError> {
+async fn delete(
+    connection: &mut AsyncPgConnection,
+    change: &PolicyChange,
+    write: &PolicyWrite,
+) -> Result<(), LedgerError> {
     if change.kind == DefinitionKind::Tenant {
         // Whatever is being booked for it is seen below, or finds no tenant.
         let named = tenants::table.select(tenants::id).filter(tenants::id.eq(&change.id));
@@ -315,6 +319,7 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
         calendars::delete(connection, &change.id).await?;
         currencies::delete(connection, &change.id).await?;
         billing::delete(connection, &change.id).await?;
+        upgrades::decline_all(connection, &change.id, write.at_ms, &write.actor).await?;
         diesel::delete(tenants::table.filter(tenants::id.eq(&change.id))).execute(connection).await?;
     } else {
         let object = policy_objects::table.find((change.kind.as_str(), &change.id));

@@ -308,6 +308,9 @@ async fn decide(
     id: UpgradeId,
     deciding: &Deciding,
 ) -> Result<Option<(StoredUpgrade, bool)>, LedgerError> {
+    let Some(before) = find(connection, id).await? else { return Ok(None) };
+    // Who changes or deletes the tenant locks it first, too. Nobody fits a period of it meanwhile without seeing this.
+    capacities::lock_tenant(connection, &before.terms.tenant).await?;
     let found = upgrade_requests::table.filter(upgrade_requests::id.eq(id.uuid()));
     let row: Option<Row> = found.select(Row::as_select()).for_update().first(connection).await.optional()?;
     let Some(stored) = row.map(Row::read).transpose()? else { return Ok(None) };
@@ -329,8 +332,6 @@ async fn decide(
         .execute(connection)
         .await?;
     if let Some(effective_at_ms) = deciding.effective_at_ms {
-        // Nobody fits a period of the tenant meanwhile without seeing this.
-        capacities::lock_tenant(connection, &stored.terms.tenant).await?;
         supersede(connection, &stored, effective_at_ms, deciding.now_ms).await?;
         followed_periods::follow_again(connection, &stored.terms.tenant, effective_at_ms).await?;
     }
@@ -348,22 +349,59 @@ async fn give_up(
     actor: &str,
 ) -> Result<(), LedgerError> {
     use upgrade_requests as row;
+    let Some(before) = find(connection, id).await? else { return Ok(()) };
+    capacities::lock_tenant(connection, &before.terms.tenant).await?;
     let found = row::table.filter(row::id.eq(id.uuid())).filter(row::applied_at.is_null());
     let stands: Option<Row> =
         found.select(Row::as_select()).for_update().first(connection).await.optional()?;
     let Some(stored) = stands.map(Row::read).transpose()? else { return Ok(()) };
     let Some(effective_at_ms) = stored.effective_at_ms else { return Ok(()) };
+    decline_for(connection, &stored, why, now_ms, actor).await?;
+    followed_periods::follow_again(connection, &stored.terms.tenant, effective_at_ms).await
+}
+
+/// Declines what a tenant that is being deleted has asked for and not got: the next one of its name has not asked for
+/// it. The tenant is locked.
+pub(super) async fn decline_all(
+    connection: &mut AsyncPgConnection,
+    tenant: &str,
+    now_ms: i64,
+    actor: &str,
+) -> Result<(), LedgerError> {
+    use upgrade_requests as row;
+    let open: Vec<Row> = row::table
+        .filter(row::tenant.eq(tenant))
+        .filter(row::state.ne(UpgradeState::Declined.as_str()))
+        .filter(row::applied_at.is_null())
+        .order(row::id)
+        .select(Row::as_select())
+        .for_update()
+        .load(connection)
+        .await?;
+    for found in open {
+        decline_for(connection, &found.read()?, "its tenant is deleted", now_ms, actor).await?;
+    }
+    Ok(())
+}
+
+/// Declines a request whose row is locked; the audit log says why.
+async fn decline_for(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredUpgrade,
+    why: &str,
+    now_ms: i64,
+    actor: &str,
+) -> Result<(), LedgerError> {
+    use upgrade_requests as row;
     let declined = (
         row::state.eq(UpgradeState::Declined.as_str()),
         row::decided_at.eq(instant::from_ms(now_ms)?),
         row::decided_by.eq(actor),
         row::effective_at.eq(None::<chrono::DateTime<chrono::Utc>>),
     );
-    diesel::update(row::table.filter(row::id.eq(id.uuid()))).set(declined).execute(connection).await?;
-    capacities::lock_tenant(connection, &stored.terms.tenant).await?;
-    followed_periods::follow_again(connection, &stored.terms.tenant, effective_at_ms).await?;
+    diesel::update(row::table.filter(row::id.eq(stored.id.uuid()))).set(declined).execute(connection).await?;
     let detail = json!({ "tenant": stored.terms.tenant, "plan": stored.terms.plan, "reason": why });
-    audit::note(connection, actor, "decline", &object(id), detail).await
+    audit::note(connection, actor, "decline", &object(stored.id), detail).await
 }
 
 /// Requests of the tenant that were approved before and would come after this one are carried out no more: a plan that

@@ -1,5 +1,6 @@
 //! Adjustments: corrections that finance posts, approved by another person where they are large.
 
+mod allowance;
 mod unbilled;
 mod usage;
 
@@ -9,13 +10,12 @@ use rust_decimal::Decimal;
 
 use crate::domain::adjustment::{AdjustmentEffect, AdjustmentId, AdjustmentState, AdjustmentTerms};
 use crate::domain::amount::Amount;
-use crate::domain::grant::{GrantId, GrantKind, GrantRollover, GrantTerms, Priority, Recurrence};
+use crate::domain::grant::{GrantKind, GrantRollover, GrantTerms, Priority, Recurrence};
 use crate::domain::ids::{IdempotencyKey, MeterId, Partition, ReservationId};
 use crate::domain::period::WindowKind;
 use crate::domain::signed_amount::SignedAmount;
 use crate::ledger::{
-    AdjustmentGrant, BookedAs, Decided, Lowered, NewAdjustment, ParkedState, Posted, StoredAdjustment,
-    StoredGrant, Verdict,
+    AdjustmentGrant, BookedAs, Decided, NewAdjustment, ParkedState, Posted, StoredAdjustment, Verdict,
 };
 use crate::operations::answers::AdjustmentDetails;
 use crate::operations::calls::Calls;
@@ -24,7 +24,7 @@ use crate::operations::damage::Work;
 use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::grants::GrantVerbs;
 use crate::operations::left_partitions::LeftPartitions;
-use crate::operations::memory::{Memory, quota_period};
+use crate::operations::memory::Memory;
 use crate::operations::policy_store::TenantEntry;
 
 use self::unbilled::unbilled;
@@ -32,8 +32,6 @@ use self::usage::unbookable;
 
 /// How many approved adjustments are read at once.
 const PAGE: usize = 500;
-/// How many grants of a meter an adjustment looks at.
-const GRANTS_MAX: usize = 500;
 
 /// Posts and decides adjustments.
 pub struct Adjustments {
@@ -256,43 +254,6 @@ impl Adjustments {
         Ok(())
     }
 
-    async fn check_allowance(&self, entry: &TenantEntry, terms: &AdjustmentTerms) -> Answer<()> {
-        let (tenant, meter) = (&terms.tenant, meter_of(terms)?);
-        let Some(quota) = quota_period(entry, meter, self.core.gate_now_ms()) else {
-            let why = format!("{tenant} has no quota of {meter}, so there is no allowance to correct");
-            return Err(OperationError::field("/meter", why));
-        };
-        if !terms.amount.is_negative() {
-            return Ok(());
-        }
-        let left: Decimal = self.voidable(terms).await?.iter().map(|(_, remaining)| *remaining).sum();
-        if terms.amount.size().decimal() <= left {
-            return Ok(());
-        }
-        let left = left.round_dp(u32::from(quota.decimals.count())).normalize();
-        Err(OperationError::field(
-            "/amount",
-            format!(
-                "{left} is left of the grants of {tenant}: what the plan includes is lowered by another plan"
-            ),
-        ))
-    }
-
-    /// The grants that count now, the one that burns last first, with what is left of each. What recurs is not among
-    /// them: to void it would end it for later periods too. Nor is what a plan includes more.
-    async fn voidable(&self, terms: &AdjustmentTerms) -> Answer<Vec<(StoredGrant, Decimal)>> {
-        let now_ms = self.core.gate_now_ms();
-        let mut left = self.core.ledger.grants_left(&terms.tenant, now_ms, GRANTS_MAX).await?;
-        let mut found = Vec::new();
-        let left = left.remove(meter_of(terms)?).unwrap_or_default().into_iter().rev();
-        for grant in left.filter(|grant| !grant.is_of_plan) {
-            let stored = self.core.ledger.grant(grant.id).await?;
-            let once = stored.filter(|stored| stored.recurrence == Recurrence::None);
-            found.extend(once.map(|stored| (stored, grant.remaining)));
-        }
-        Ok(found)
-    }
-
     fn booked_as(&self, entry: &TenantEntry, id: AdjustmentId, terms: &AdjustmentTerms) -> Answer<BookedAs> {
         Ok(match terms.effect {
             AdjustmentEffect::Usage => BookedAs::Usage(self.corrected(entry, id, terms)?),
@@ -373,105 +334,6 @@ impl Adjustments {
             self.grants.make(note.id, grant, actor).await?;
         }
         Ok(Some(terms.amount.decimal()))
-    }
-
-    /// Voids grants against the burn order until their unburnt parts make up the amount, and grants again what the last
-    /// of them had beyond it. One that was booked before voids no further ones. None where something of it can only be
-    /// done later: what is unburnt of a grant is not booked, or another adjustment is at work on the same grants.
-    async fn lower(&self, stored: &StoredAdjustment, actor: &str) -> Answer<Option<Lowered>> {
-        let wanted = stored.terms.amount.size().decimal();
-        let mut noted = stored.grants.clone();
-        if noted.is_empty() && self.core.ledger.has_adjustment_before(stored).await? {
-            return Ok(None);
-        }
-        loop {
-            let (mut voided, mut settled, mut last) = (Decimal::ZERO, Decimal::ZERO, None);
-            for note in &noted {
-                if !note.is_voided {
-                    let beyond =
-                        self.give_back(note.id, last.as_ref(), stored, voided - wanted, actor).await?;
-                    voided -= beyond;
-                    continue;
-                }
-                let Some(ended) = self.void(note.id, actor).await? else { return Ok(None) };
-                // A grant that ended by itself was taken away by nobody.
-                if ended.voided_at_ms.is_some() {
-                    let amount = ended.settled_amount.unwrap_or_default().decimal();
-                    (voided, settled) = (voided + amount, settled + amount);
-                    last = Some(ended);
-                }
-            }
-            let lowered = |changed| {
-                let changed = SignedAmount::from_decimal(changed);
-                Ok(Some(Lowered { changed, voided: settled, notes: noted.len() }))
-            };
-            let is_voided = voided < wanted;
-            // What is to be granted again would have ended by now.
-            let is_over = |ended: &StoredGrant| ended.expires_at_ms <= self.core.gate_now_ms();
-            if voided > wanted && last.as_ref().is_some_and(is_over) {
-                return lowered(-wanted);
-            }
-            let place = i16::try_from(noted.len()).unwrap_or(i16::MAX);
-            let next = if is_voided && stored.booked_amount.is_some() {
-                None
-            } else if is_voided {
-                let is_new = |grant: &&(StoredGrant, Decimal)| noted.iter().all(|note| note.id != grant.0.id);
-                self.voidable(&stored.terms).await?.iter().find(is_new).map(|(grant, _)| grant.id)
-            } else {
-                (voided > wanted).then(|| stored.id.grant_at(place))
-            };
-            let Some(id) = next else { return lowered(-voided) };
-            let (note, before) = (AdjustmentGrant { place, id, is_voided }, noted.len());
-            noted = self.core.ledger.note_adjustment_grant(stored, note).await?;
-            if noted.len() == before {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Ends a grant; none while what is unburnt of it is not booked. One that is what a plan includes more, which
-    /// earlier versions noted too, stays as it is.
-    async fn void(&self, id: GrantId, actor: &str) -> Answer<Option<StoredGrant>> {
-        match self.grants.void(id, actor).await {
-            Ok(_) | Err(OperationError::GrantEnded(_)) => {}
-            Err(OperationError::InUse(_)) => return Ok(self.core.ledger.grant(id).await?),
-            Err(error) => return Err(error),
-        }
-        let ended = self.core.ledger.grant(id).await?;
-        Ok(ended.filter(|grant| grant.settled_at_ms.is_some()))
-    }
-
-    /// Grants again what was voided beyond the amount, on the terms of the grant that had it. Returns how much that is.
-    async fn give_back(
-        &self,
-        id: GrantId,
-        of: Option<&StoredGrant>,
-        stored: &StoredAdjustment,
-        beyond: Decimal,
-        actor: &str,
-    ) -> Answer<Decimal> {
-        if let Some(made) = self.core.ledger.grant(id).await? {
-            return Ok(made.amount.decimal());
-        }
-        let (Some(of), Ok(amount)) = (of, Amount::from_decimal(beyond)) else { return Ok(Decimal::ZERO) };
-        let terms = GrantTerms {
-            tenant: of.tenant.clone(),
-            meter: of.meter.clone(),
-            amount,
-            kind: of.kind,
-            price: of.price.and_then(|price| price.of_part(amount, of.amount)),
-            priority: of.priority,
-            effective_at_ms: None,
-            expires_at_ms: of.expires_at_ms,
-            recurrence: Recurrence::None,
-            rollover: GrantRollover { min: of.rollover.min.min(amount), ..of.rollover },
-            reason: reason(stored),
-        };
-        match self.grants.make(id, terms, actor).await {
-            // It would have expired by now.
-            Ok(_) | Err(OperationError::Invalid(_)) => Ok(beyond),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
+use tollgate::ledger::Manner;
 
+use super::statements::price;
+use crate::jobs::statements::{in_march, statement};
 use crate::ledger::as_owner;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -139,6 +142,30 @@ async fn a_tenant_for_whom_something_is_being_booked_is_deleted_before_it_or_not
     booking.batch_execute("COMMIT").await.unwrap();
     deletion.await.unwrap().is_problem(409, "in_use");
     as_owner(&app.database, "UPDATE quarantine SET status = 'discarded'").await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_first_statement_is_being_issued_is_not_deleted() {
+    let app = in_march(json!([price(json!({ "id": "base", "model": "flat", "flat": "10" }))])).await;
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    app.drained().await;
+    let (chains, watch) = (connect(&app).await, connect(&app).await);
+    let hold_up = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('tollgate other chain'), n) FROM generate_series(0, 511) n";
+    chains.batch_execute(hold_up).await.unwrap();
+    let issue = app.app().operations.statements.issue(Manner::default(), Duration::from_secs(3600));
+    let deletion = async {
+        waits_for_the_lock(&watch, "other chain").await;
+        let caller = app.caller();
+        let deletion = tokio::spawn(async move { caller.delete(TENANT).await });
+        waits_for_the_lock(&watch, "\"tenants\"").await;
+        chains.batch_execute("ROLLBACK").await.unwrap();
+        deletion.await.unwrap()
+    };
+    let (issued, deleted) = tokio::join!(issue, deletion);
+    assert_eq!(issued.unwrap().statements, 1);
+    deleted.is_problem(409, "in_use");
+    assert_eq!(statement(&app, 1).await["total"], "10.00");
     app.finish().await;
 }
 

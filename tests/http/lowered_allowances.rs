@@ -80,3 +80,33 @@ async fn a_grant_that_ended_by_itself_meanwhile_is_not_counted_as_taken_away() {
     assert_eq!(grants_left(&app).await, [(90, "1999".to_owned())]);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_hundred_grants_those_that_burn_last_are_taken_and_all_of_them_are_counted() {
+    let app = with_one_grant("1").await;
+    let grant = |priority: u8| {
+        json!({
+            "tenant": "acme", "meter": "page", "amount": "1", "kind": "promotional", "priority": priority,
+            "expires_at": "2026-04-01T00:00:00Z"
+        })
+    };
+    for n in 0..505 {
+        app.post_keyed("/v1/admin/grants", &format!("early {n}"), grant(10)).await.expect(201);
+    }
+    let mut last = Vec::new();
+    for priority in [91, 92, 93] {
+        let made = app.post_keyed("/v1/admin/grants", &format!("last {priority}"), grant(priority)).await;
+        last.push(made.expect(201).text("/id").to_owned());
+    }
+    app.drained().await;
+    let refused = app.post_keyed(ADJUSTMENTS, "too much", allowance("-600")).await;
+    refused.is_problem(422, "validation_failed");
+    assert!(refused.text("/detail").contains("509 is left of the grants"), "{refused:?}");
+    let made = app.post_keyed(ADJUSTMENTS, "less", allowance("-3")).await.expect(201);
+    let id = made.text("/id").to_owned();
+    assert_eq!(booked(&app, std::slice::from_ref(&id)).await, [json!(["booked", "-3"])]);
+    let found = app.get(&format!("{ADJUSTMENTS}/{id}")).await.expect(200).body;
+    let voided = found["voided"].as_array().unwrap();
+    assert!(last.iter().all(|id| voided.iter().any(|of| of == id)) && voided.len() == 3, "{found}");
+    app.finish().await;
+}

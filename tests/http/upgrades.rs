@@ -181,6 +181,43 @@ async fn an_approval_without_a_date_raises_at_once_and_takes_nothing_before_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_approval_without_a_date_takes_nothing_from_who_was_put_on_the_plan_before_at_once() {
+    let app = with_plans().await;
+    let quotas = |pages: &str, tokens: &str| json!({ "quotas": [quota_of(pages), quota_of(tokens).with("meter", "token")] });
+    app.define("plans/both", quotas("50", "10")).await;
+    app.define("plans/other", quotas("5", "40")).await;
+    app.define("tenants/acme", json!({ "plan": "both", "plan_from": "now" })).await;
+    app.use_pages("march", "20").await.expect(201);
+    app.post_keyed(USAGE, "tokens", pages("1").with("meter", "token")).await.expect(201);
+    let id = asked(&app, "other").await;
+    app.post(&format!("{ADMIN}/{id}/approve"), json!({})).await.expect(200);
+    let tenant = app.get("/v1/admin/tenants/acme").await.expect(200).body;
+    assert_eq!((&tenant["plan"], &tenant["plan_from"]), (&json!("other"), &json!(null)));
+    app.drained().await;
+    let voided = "SELECT meter FROM balances WHERE voided > 0";
+    assert_eq!(rows(&app.database, voided).await, [""; 0], "nothing of what was paid for is taken");
+    let granted = "SELECT meter, granted::float8 AS g FROM balances ORDER BY meter";
+    assert_eq!(rows(&app.database, granted).await, ["page 50", "token 40"], "what is more is there at once");
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    app.use_pages("april", "1").await.expect(201);
+    assert_eq!(pages_left(&app).await, ["5", "1", "4"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_holds_now_does_so_whenever_the_plan_before_was_to_hold() {
+    let app = with_plans().await;
+    app.define("tenants/acme", json!({ "plan": "pro" })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "plan_from": "next_period" })).await;
+    app.use_pages("march", "20").await.expect(201);
+    approve(&app, &asked(&app, "small").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["20", "20", "0"]);
+    approve(&app, &asked(&app, "max").await, "now").await;
+    assert_eq!(pages_left(&app).await, ["200", "20", "180"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_approval_that_broke_off_is_carried_out_by_the_job() {
     let app = with_plans().await;
     app.use_pages("some", "20").await.expect(201);
@@ -339,5 +376,34 @@ async fn an_approval_that_can_never_be_applied_is_declined_in_the_open_and_gives
     app.app().operations.memory.open_next_periods().await.unwrap();
     assert_eq!(pages_left(&app).await, ["50", "0", "50"], "what was opened ahead is as the old plan has it");
     assert_eq!(app.app().operations.upgrades.due().await.unwrap(), 0);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_has_asked_for_ends_with_it_and_is_nothing_to_the_next_one_of_its_name() {
+    let app = with_plans().await;
+    let approved = asked(&app, "max").await;
+    approve(&app, &approved, "next_period").await;
+    let pending = asked(&app, "pro").await;
+    app.delete("/v1/admin/tenants/acme").await.expect(204);
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    app.post(&format!("{ADMIN}/{pending}/approve"), json!({})).await.is_problem(409, "already_resolved");
+    let listed = app.get(&format!("{ADMIN}?status=declined")).await.expect(200).body;
+    let declined = |id: &str| {
+        let rows = listed["data"].as_array().unwrap();
+        rows.iter().any(|row| row["id"] == id && row["effective_at"].is_null())
+    };
+    assert!(declined(&approved) && declined(&pending), "{listed}");
+    let audit = app.get("/v1/admin/audit?object_kind=upgrade_request&action=decline").await.expect(200).body;
+    assert_eq!(audit["data"].as_array().unwrap().len(), 2, "{audit}");
+    assert!(audit["data"][0].to_string().contains("its tenant is deleted"), "{audit}");
+    let of_next = asked(&app, "small").await;
+    app.post(&format!("{ADMIN}/{of_next}/decline"), json!({})).await.expect(200);
+    app.use_pages("march", "20").await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    assert_eq!((follow(&app).await, plan(&app).await.as_str()), (0, "plan"));
+    assert_eq!(pages_left(&app).await, ["50", "0", "50"]);
     app.finish().await;
 }

@@ -186,6 +186,49 @@ async fn periods_that_include_nothing_and_were_never_closed_get_a_balance_where_
     assert_eq!(rows(&database, balances).await, ["preserves 0", "rolls 0", "used 3"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_deleted_tenants_have_asked_for_is_declined_by_the_step_that_ends_it() {
+    let (database, _ledger) = ledger().await;
+    for name in newest_down_to("2026-11-27-920000_decline_what_deleted_tenants_asked_for") {
+        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
+        let version = name.split('_').next().unwrap().replace('-', "");
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
+        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
+    }
+    let asked = "INSERT INTO tenants (id, partition, version, definition) VALUES ('again', 0, 3, '{}'), ('kept', 0, 1, '{}'); \
+         INSERT INTO policy_history (kind, id, version, policy_version, definition, effective_at) VALUES \
+             ('tenant', 'again', 1, 1, '{}', '2026-03-01Z'), ('tenant', 'again', 2, 2, NULL, '2026-03-05Z'), \
+             ('tenant', 'again', 3, 3, '{}', '2026-03-06Z'), ('tenant', 'kept', 1, 4, '{}', '2026-03-01Z'); \
+         INSERT INTO upgrade_requests \
+             (tenant, id, plan, reason, state, requested_at, requested_by, effective_at, applied_at) \
+         SELECT tenant, gen_random_uuid(), plan, '', state, asked_at::timestamptz, 'me', effective_at::timestamptz, applied_at::timestamptz \
+         FROM (VALUES \
+             ('gone', 'a', 'pending', '2026-03-02Z', NULL, NULL), \
+             ('gone', 'b', 'approved', '2026-03-02Z', '2026-04-01Z', NULL), \
+             ('again', 'c', 'approved', '2026-03-02Z', '2026-04-01Z', NULL), \
+             ('again', 'd', 'approved', '2026-03-02Z', '2026-03-03Z', '2026-03-03Z'), \
+             ('again', 'e', 'pending', '2026-03-07Z', NULL, NULL), \
+             ('kept', 'f', 'approved', '2026-03-02Z', '2026-04-01Z', NULL) \
+         ) AS asked (tenant, plan, state, asked_at, effective_at, applied_at)";
+    as_owner(&database, asked).await.unwrap();
+    Ledger::migrate(&database.url).await.unwrap();
+    let states = "SELECT plan, state, decided_by FROM upgrade_requests ORDER BY plan";
+    assert_eq!(
+        rows(&database, states).await,
+        [
+            "a declined installation",
+            "b declined installation",
+            "c declined installation",
+            "d approved",
+            "e pending",
+            "f approved"
+        ]
+    );
+    let noted =
+        "SELECT action, detail ->> 'plan' AS plan FROM audit_log WHERE actor = 'installation' ORDER BY 2";
+    assert_eq!(rows(&database, noted).await, ["decline a", "decline b", "decline c"]);
+}
+
 const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,20 @@
 -- Which of these tenants were sandboxes at these instants, by their places; one that was made later: as it was then.
 SELECT w.place
 FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS w(tenant, at, place)
-CROSS JOIN LATERAL (
+-- Each looks for one version from an end of the key: a tenant may have ten thousands of them.
+JOIN LATERAL (
     SELECT h.definition
-    FROM (
-        SELECT definition, version, coalesce(effective_at, changed_at) <= w.at AS held
-        FROM policy_history
-        WHERE kind = 'tenant' AND id = w.tenant AND definition IS NOT NULL
-    ) h
-    ORDER BY h.held DESC, CASE WHEN h.held THEN -h.version ELSE h.version END
+    FROM policy_history h
+    WHERE h.kind = 'tenant' AND h.id = w.tenant AND h.definition IS NOT NULL
+    ORDER BY h.version
     LIMIT 1
-) t
-WHERE (t.definition ->> 'sandbox')::boolean
+) f ON true
+LEFT JOIN LATERAL (
+    SELECT h.definition
+    FROM policy_history h
+    WHERE h.kind = 'tenant' AND h.id = w.tenant AND h.definition IS NOT NULL
+        AND coalesce(h.effective_at, h.changed_at) <= w.at
+    ORDER BY h.version DESC
+    LIMIT 1
+) l ON true
+WHERE (coalesce(l.definition, f.definition) ->> 'sandbox')::boolean

@@ -7,17 +7,23 @@ SELECT w.tenant, w.period_start, t.definition, p.definition AS plan, (
         LIMIT 1
     ) AS currency
 FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS w(tenant, period_start, period_end)
+-- Each looks for one version from an end of the key: a tenant may have ten thousands of them.
 JOIN LATERAL (
-    SELECT h.definition, h.held, h.since
-    FROM (
-        SELECT definition, version, coalesce(effective_at, changed_at) AS since,
-            coalesce(effective_at, changed_at) < w.period_end AS held
-        FROM policy_history
-        WHERE kind = 'tenant' AND id = w.tenant AND definition IS NOT NULL
-    ) h
-    ORDER BY h.held DESC, CASE WHEN h.held THEN -h.version ELSE h.version END
+    SELECT h.definition, coalesce(h.effective_at, h.changed_at) AS since
+    FROM policy_history h
+    WHERE h.kind = 'tenant' AND h.id = w.tenant AND h.definition IS NOT NULL
+    ORDER BY h.version
     LIMIT 1
-) t ON true
+) f ON true
+LEFT JOIN LATERAL (
+    SELECT h.definition, coalesce(h.effective_at, h.changed_at) AS since
+    FROM policy_history h
+    WHERE h.kind = 'tenant' AND h.id = w.tenant AND h.definition IS NOT NULL
+        AND coalesce(h.effective_at, h.changed_at) < w.period_end
+    ORDER BY h.version DESC
+    LIMIT 1
+) l ON true
+CROSS JOIN LATERAL (SELECT coalesce(l.definition, f.definition) AS definition, coalesce(l.since, f.since) AS since) t
 LEFT JOIN LATERAL (
     SELECT h.definition
     FROM policy_history h

@@ -11,7 +11,8 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::Precondition;
 
 impl PolicyVerbs {
-    /// Puts a tenant on a plan, or only finds out whether that may be done. Everything else of it stays.
+    /// Puts a tenant on a plan, or only finds out whether that may be done. Everything else of it stays, but for
+    /// `plan_from`, which is about the change to the plan that it had: the caller says what its quotas do.
     ///
     /// Errors: all that is wrong with the tenant on this plan.
     pub(in crate::operations) async fn set_plan(
@@ -31,6 +32,8 @@ impl PolicyVerbs {
                 return Ok(());
             }
             fields.insert("plan".to_owned(), plan.as_str().into());
+            // It would take from the open period what an approval leaves it.
+            fields.remove("plan_from");
             let edit = Edit::put(document(kind, id, fields)?);
             let precondition = Precondition::Version(stored.version);
             let terms =

@@ -4,6 +4,7 @@
 mod elsewhere;
 mod plans;
 mod rows;
+mod versions;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -213,6 +214,7 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("estimates_learned_at", ledger.estimates_learned_at()).await;
     plans.of("learned_estimates", ledger.learned_estimates(None)).await;
     plans.of("grants_left", ledger.grants_left(&acme, HOUR_MS, 100)).await;
+    plans.of("voidable_grants", ledger.voidable_grants(&acme, &meter("ocr.page"), HOUR_MS)).await;
     plans.of("rolled_with_grants", ledger.rolled_with_grants(&acme, HOUR_MS)).await;
     plans.of("plans_to_come", ledger.plans_to_come(std::slice::from_ref(&acme))).await;
     for filter in [UpgradeFilter::default(), UpgradeFilter { tenant: Some(acme), ..UpgradeFilter::default() }]

@@ -1,0 +1,2 @@
+-- What is declined stays so.
+SELECT 1;
