@@ -5,7 +5,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use crate::domain::amount::Amount;
-use crate::domain::burn::{Burnable, burnt_at_end};
+use crate::domain::burn::{Burnable, burnt_at_ends};
 use crate::domain::ids::OutboxId;
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::{expire, void};
@@ -65,9 +65,8 @@ pub(in crate::ledger) async fn unburnt(
     let rolled = rolled_amounts::read(connection, &of_period).await?;
     let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
     let all: Vec<Burnable> = found.into_values().flatten().chain(rolled).collect();
-    let Some(burnt) = burnt_at_end(window, included, &all, burnables::place_of(stored, window)) else {
-        return Ok(None);
-    };
+    let mut burnt = burnt_at_ends(window, included, &all);
+    let Some(burnt) = burnt.remove(&burnables::place_of(stored, window)) else { return Ok(None) };
     let left = Amount::from_decimal(amount.decimal() - burnt);
     let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
     Ok(Some(left.map_err(damaged)?))
