@@ -163,6 +163,31 @@ async fn balances_are_marked_as_closed_whichever_version_has_closed_them() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_billed_before_an_upgrade_counts_as_one_period_and_the_version_before_goes_on_from_there() {
+    let (database, _ledger) = ledger().await;
+    for name in newest_down_to("2026-11-27-930000_note_billed_periods") {
+        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
+        let version = name.split('_').next().unwrap().replace('-', "");
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
+        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
+    }
+    let billing = "INSERT INTO billing (tenant, billed_until, begun_at, next_end) VALUES \
+         ('acme', '2026-03-01Z', '2026-01-01Z', '2026-04-01Z'), ('new', '2026-03-10Z', NULL, '2026-04-01Z')";
+    as_owner(&database, billing).await.unwrap();
+    Ledger::migrate(&database.url).await.unwrap();
+    let noted = "SELECT tenant, to_char(period_start AT TIME ZONE 'UTC', 'MM') AS start, \
+         to_char(period_end AT TIME ZONE 'UTC', 'MM') AS end, last_number FROM billed_periods ORDER BY 1, period_end";
+    assert_eq!(rows(&database, noted).await, ["acme 01 03 0"]);
+    let bill =
+        "UPDATE billing SET billed_until = '2026-04-01Z', begun_at = coalesce(begun_at, '2026-03-01Z')";
+    as_owner(&database, bill).await.unwrap();
+    // Of these it is not known which documents they have.
+    assert_eq!(rows(&database, noted).await, ["acme 01 03 0", "acme 03 04", "new 03 04"]);
+    as_owner(&database, "DELETE FROM billing WHERE tenant = 'acme'").await.unwrap();
+    assert_eq!(rows(&database, noted).await, ["new 03 04"]);
+}
+
 const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";
 
 #[tokio::test(flavor = "multi_thread")]
