@@ -164,17 +164,16 @@ pub fn burn(
     burnt
 }
 
-/// How much of one of the grants of a period had burnt at the cut where it ends; none while it has no such cut.
-pub fn burnt_at_end(
-    period: Window,
-    included: Decimal,
-    grants: &[Burnable],
-    place: BurnPlace,
-) -> Option<Decimal> {
-    let end = grants.iter().find(|grant| grant.place == place)?.ends?;
-    let by_then: Vec<_> = grants.iter().map(|grant| grant.clone().as_of(end)).collect();
+/// How much of each grant of a period that has an end cut had burnt there. What comes after its end changes nothing of
+/// it, so that one fold answers for all.
+pub fn burnt_at_ends(period: Window, included: Decimal, grants: &[Burnable]) -> BTreeMap<BurnPlace, Decimal> {
     let base = (BurnPlace::of_included((period.start_ms, period.end_ms)), included);
-    Some(burn(base, &by_then, end.consumed).remove(&place).unwrap_or_default())
+    let Burning { burnt, taken, .. } = up_to_last_cut(base, grants);
+    let of = |amounts: &BTreeMap<BurnPlace, Decimal>, place: BurnPlace| {
+        amounts.get(&place).copied().unwrap_or_default()
+    };
+    let ended = grants.iter().filter(|grant| grant.ends.is_some());
+    ended.map(|grant| (grant.place, of(&burnt, grant.place) + of(&taken, grant.place))).collect()
 }
 
 /// How much is available, once this much is `consumed`, of what nobody has paid for. What is `held` is set against all
@@ -186,7 +185,7 @@ pub fn free(
     held: Decimal,
 ) -> Decimal {
     let (mut free, mut held) = (Decimal::ZERO, held.max(Decimal::ZERO));
-    for (place, left) in fold(included, grants, consumed).active {
+    for (place, left) in fold(included, grants, consumed).left {
         let set = held.min(left);
         held -= set;
         if place.kind != GrantKind::Paid {
@@ -197,6 +196,12 @@ pub fn free(
 }
 
 fn fold(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) -> Burning {
+    let mut burning = up_to_last_cut(included, grants);
+    burning.advance(consumed);
+    burning
+}
+
+fn up_to_last_cut(included: (BurnPlace, Decimal), grants: &[Burnable]) -> Burning {
     let mut changes: Vec<Change> = grants.iter().flat_map(Burnable::changes).collect();
     changes.sort_by_key(|change| (change.at, change.kind, change.of));
     let mut burning = Burning::default();
@@ -209,21 +214,24 @@ fn fold(included: (BurnPlace, Decimal), grants: &[Burnable], consumed: Decimal) 
         }
         match kind {
             ChangeKind::Begins => burning.begin(of, amount),
-            ChangeKind::Ends => {
-                burning.active.remove(&of);
-            }
+            ChangeKind::Ends => burning.end(of),
             ChangeKind::Takes => burning.take(of, amount),
             ChangeKind::Grows => burning.grow(of, amount),
         }
     }
-    burning.advance(consumed);
     burning
 }
 
+/// Each change looks only at grants that it changes: a tenant may have very many.
 #[derive(Default)]
 struct Burning {
-    /// What is left of each grant that counts.
-    active: BTreeMap<BurnPlace, Decimal>,
+    /// The grants that count.
+    active: BTreeSet<BurnPlace>,
+    /// What is left of those of which something is.
+    left: BTreeMap<BurnPlace, Decimal>,
+    /// Those that count and of which something has burnt.
+    used: BTreeSet<BurnPlace>,
+    /// What has burnt of each, also of those that have ended.
     burnt: BTreeMap<BurnPlace, Decimal>,
     /// What lowered plans have taken of each.
     taken: BTreeMap<BurnPlace, Decimal>,
@@ -243,14 +251,22 @@ impl Burning {
     }
 
     fn begin(&mut self, place: BurnPlace, amount: Decimal) {
-        self.active.insert(place, amount);
+        self.active.insert(place);
+        self.left.insert(place, amount);
+        self.used.remove(&place);
         self.burnt.insert(place, Decimal::ZERO);
         self.burn_overage();
     }
 
+    fn end(&mut self, place: BurnPlace) {
+        self.active.remove(&place);
+        self.left.remove(&place);
+        self.used.remove(&place);
+    }
+
     fn grow(&mut self, place: BurnPlace, by: Decimal) {
-        if let Some(left) = self.active.get_mut(&place) {
-            *left += by;
+        if self.active.contains(&place) {
+            *self.left.entry(place).or_default() += by;
             self.burn_overage();
         }
     }
@@ -264,12 +280,15 @@ impl Burning {
     fn take(&mut self, by: BurnPlace, mut amount: Decimal) {
         self.taken.insert(by, -amount);
         let is_of_plan = |place: &&BurnPlace| self.of_plan.contains(place);
-        let (of_plan, others): (Vec<_>, Vec<_>) = self.active.keys().rev().partition(is_of_plan);
+        let (of_plan, others): (Vec<_>, Vec<_>) = self.left.keys().rev().partition(is_of_plan);
         let is_paid = |place: &&BurnPlace| place.kind == GrantKind::Paid;
         let (paid, free): (Vec<_>, Vec<_>) = others.into_iter().partition(is_paid);
         let order: Vec<BurnPlace> = of_plan.into_iter().chain(free).chain(paid).copied().collect();
         for place in order {
-            let left = self.active.entry(place).or_default();
+            if amount.is_zero() {
+                return;
+            }
+            let left = self.left.entry(place).or_default();
             let part = amount.min(*left);
             *left -= part;
             amount -= part;
@@ -278,227 +297,40 @@ impl Burning {
     }
 
     fn burn(&mut self, mut amount: Decimal) {
-        for (place, left) in &mut self.active {
-            let part = amount.min(*left);
-            *left -= part;
+        while !amount.is_zero() {
+            let Some(mut first) = self.left.first_entry() else { break };
+            let (place, part) = (*first.key(), amount.min(*first.get()));
+            *first.get_mut() -= part;
+            if first.get().is_zero() {
+                first.remove();
+            }
             amount -= part;
-            *self.burnt.entry(*place).or_default() += part;
+            if !part.is_zero() {
+                *self.burnt.entry(place).or_default() += part;
+                self.used.insert(place);
+            }
         }
         self.overage += amount;
     }
 
     /// Gives back against the burn order.
     fn unburn(&mut self, mut amount: Decimal) {
-        let part = amount.min(self.overage);
-        self.overage -= part;
-        amount -= part;
-        for (place, left) in self.active.iter_mut().rev() {
-            let burnt = self.burnt.entry(*place).or_default();
+        let of_overage = amount.min(self.overage);
+        self.overage -= of_overage;
+        amount -= of_overage;
+        while !amount.is_zero() {
+            let Some(place) = self.used.last().copied() else { return };
+            let burnt = self.burnt.entry(place).or_default();
             let part = amount.min(*burnt);
             *burnt -= part;
-            *left += part;
+            if burnt.is_zero() {
+                self.used.remove(&place);
+            }
+            *self.left.entry(place).or_default() += part;
             amount -= part;
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::grant::NO_END_MS;
-    use crate::domain::ids::{IdempotencyKey, TenantId};
-
-    fn place(key: &str, priority: u8, expires_at_ms: i64, kind: GrantKind) -> BurnPlace {
-        let id = GrantId::of(&TenantId::parse("acme").unwrap(), &IdempotencyKey::parse(key).unwrap());
-        BurnPlace {
-            priority: Priority::new(priority).unwrap(),
-            expires_at_ms,
-            kind,
-            effective_at_ms: 10,
-            created_at_ms: 10,
-            id: Some(id),
-        }
-    }
-
-    fn cut(sequence: u64, consumed: i64) -> Option<Cut> {
-        let place = OutboxId { epoch: Epoch(1), sequence };
-        Some(Cut { place, at_ms: 10, consumed: consumed.into() })
-    }
-
-    fn grant(key: &str, amount: i64, begins: Option<Cut>, ends: Option<Cut>) -> Burnable {
-        let place = place(key, 50, 50, GrantKind::Promotional);
-        Burnable { place, amount: amount.into(), grows: Vec::new(), is_of_plan: false, begins, ends }
-    }
-
-    /// What is burnt of the included amount, then of each grant, as whole units.
-    fn burnt(included: i64, grants: &[Burnable], consumed: i64) -> Vec<i64> {
-        let base = BurnPlace::of_included((0, 100));
-        let all = burn((base, included.into()), grants, consumed.into());
-        let of = |place: &BurnPlace| {
-            all.get(place).map_or(-1, |units| i64::try_from(units.trunc().mantissa()).unwrap())
-        };
-        std::iter::once(of(&base)).chain(grants.iter().map(|grant| of(&grant.place))).collect()
-    }
-
-    #[test]
-    fn the_order_is_priority_then_end_then_promotional_then_dates() {
-        let base = BurnPlace::of_included((0, 100));
-        let order = [
-            place("first", 1, 100, GrantKind::Paid),
-            place("sooner", 50, 99, GrantKind::Paid),
-            base,
-            place("later", 50, 100, GrantKind::Promotional),
-            place("paid", 50, 100, GrantKind::Paid),
-            place("last", 51, 20, GrantKind::Promotional),
-        ];
-        assert!(order.is_sorted(), "{order:?}");
-    }
-
-    #[test]
-    fn what_is_alike_otherwise_burns_by_its_making_then_by_its_id_and_what_has_no_end_burns_last() {
-        let dated = place("dated", 50, NO_END_MS - 1, GrantKind::Paid);
-        let endless = place("endless", 50, NO_END_MS, GrantKind::Promotional);
-        assert!(BurnPlace::of_included((0, 100)) < dated && dated < endless);
-        let higher = place("higher", 51, 1, GrantKind::Promotional);
-        assert!(endless < higher, "an end counts within a priority");
-        let made = |key: &str, effective_at_ms: i64, created_at_ms: i64| BurnPlace {
-            effective_at_ms,
-            created_at_ms,
-            ..place(key, 50, 50, GrantKind::Paid)
-        };
-        assert!(made("a", 10, 11) > made("b", 10, 10) && made("b", 10, 11) > made("a", 10, 10));
-        assert!(made("a", 9, 11) < made("b", 10, 10), "from when on it counts comes first");
-        let (one, other) = (made("one", 10, 10), made("other", 10, 10));
-        assert_eq!(one.cmp(&other), one.id.cmp(&other.id));
-        assert_ne!(one.id, other.id);
-        let both = |first: BurnPlace, second: BurnPlace| {
-            let of = |place| Burnable { place, ..grant("a", 10, cut(1, 0), None) };
-            burnt(0, &[of(first), of(second)], 4)
-        };
-        let expected = if one.id < other.id { [0, 4, 0] } else { [0, 0, 4] };
-        assert_eq!(both(one, other), expected);
-        assert_eq!(both(endless, dated), [0, 0, 4]);
-        assert_eq!(both(made("a", 10, 11), made("b", 10, 10)), [0, 0, 4]);
-    }
-
-    #[test]
-    fn what_ends_sooner_burns_first_and_the_rest_stays_unburnt() {
-        assert_eq!(burnt(50, &[grant("a", 10, cut(1, 0), None)], 4), [0, 4]);
-        assert_eq!(burnt(50, &[grant("a", 10, cut(1, 0), None)], 14), [4, 10]);
-        assert_eq!(burnt(50, &[grant("a", 10, cut(1, 5), None)], 14), [5, 9], "only from its cut on");
-        assert_eq!(burnt(50, &[grant("a", 10, cut(1, 0), cut(2, 4))], 14), [10, 4], "only up to its end");
-        assert_eq!(burnt(50, &[grant("a", 10, None, None)], 14), [14, -1], "it has no cut yet");
-    }
-
-    #[test]
-    fn a_segment_begins_by_burning_the_overage_so_far() {
-        assert_eq!(burnt(5, &[grant("a", 10, cut(1, 8), None)], 8), [5, 3]);
-        let later = [grant("a", 10, cut(1, 20), None), grant("b", 10, cut(2, 20), cut(2, 20))];
-        assert_eq!(burnt(5, &later, 20), [5, 10, 5], "the overage goes on to the next");
-    }
-
-    #[test]
-    fn what_comes_later_changes_nothing_of_the_segments_before() {
-        let at = |sequence| OutboxId { epoch: Epoch(1), sequence };
-        let whole = grant("a", 10, cut(1, 0), None);
-        let grown = Burnable { grows: vec![(at(4), 4.into()), (at(7), 2.into())], ..whole };
-        let last = Burnable {
-            place: place("last", 60, 100, GrantKind::Paid),
-            ..grant("last", 10, cut(2, 0), cut(4, 7))
-        };
-        let both = [grown.clone(), last.clone()];
-        assert_eq!(burnt(0, &both, 7), [0, 4, 3], "four were there when three of the other had burnt");
-        assert_eq!(burnt(0, &both, 9), [0, 6, 3]);
-        let cut_at = |sequence| cut(sequence, 0).unwrap();
-        let as_of = |sequence| grown.clone().as_of(cut_at(sequence));
-        assert_eq!([4, 5, 7, 8].map(|place| as_of(place).amount), [4, 8, 8, 10].map(Decimal::from));
-        assert_eq!(as_of(0).begins, None);
-        let free = |sequence| {
-            let base = (BurnPlace::of_included((0, 100)), 0.into());
-            free(base, &both.clone().map(|one| one.as_of(cut_at(sequence))), 7.into(), 0.into())
-        };
-        assert_eq!([4, 5, 8].map(free), [0, 4, 6].map(Decimal::from));
-        let beyond = [grown, Burnable { ends: cut(4, 20), ..last }];
-        assert_eq!(burnt(0, &beyond, 20), [0, 10, 10], "what was used beyond all burns it as it comes");
-    }
-
-    #[test]
-    fn cuts_before_one_event_are_in_the_order_of_their_instants() {
-        let at = |at_ms| cut(2, 8).map(|cut| Cut { at_ms, ..cut });
-        let of = |key: &str, priority, begins| Burnable {
-            place: place(key, priority, 100, GrantKind::Promotional),
-            ..grant(key, 5, begins, None)
-        };
-        let both = |first, second| burnt(5, &[of("first", 1, first), of("second", 2, second)], 8);
-        assert_eq!(both(at(20), at(20)), [5, 3, 0], "the burn order, where both begin at once");
-        assert_eq!(both(at(20), at(10)), [5, 0, 3], "what began earlier has burnt the overage by then");
-        let (later, lowered) = (of("later", 1, at(20)), at(15).unwrap());
-        assert_eq!(later.clone().as_of(lowered).begins, None);
-        assert_eq!(later.clone().as_of(at(20).unwrap()).begins, at(20));
-        let ended = Burnable { ends: at(10), ..of("ended", 1, cut(1, 0)) };
-        assert_eq!(
-            burnt_at_end(Window { start_ms: 0, end_ms: 100 }, 5.into(), &[ended.clone(), later], ended.place),
-            Some(5.into())
-        );
-    }
-
-    #[test]
-    fn what_has_ended_before_it_begins_never_counts() {
-        let (begins, ends) = (cut(3, 2), cut(2, 1));
-        assert_eq!(burnt(20, &[grant("a", 10, begins, ends)], 9), [9, -1], "the clock was set back");
-        let at = |at_ms| cut(2, 1).map(|cut| Cut { at_ms, ..cut });
-        assert_eq!(
-            burnt(20, &[grant("a", 10, at(20), at(10))], 9),
-            [9, -1],
-            "two clocks, and no event between"
-        );
-        assert_eq!(burnt(20, &[grant("a", 10, cut(1, 0), ends)], 9), [8, 1]);
-    }
-
-    #[test]
-    fn once_use_is_taken_back_below_a_cut_the_grant_has_burnt_first_on_either_side_of_it() {
-        let grants = [grant("a", 10, cut(1, 0), None)];
-        let mut ended = grants.clone();
-        ended[0].ends = cut(2, 30);
-        assert_eq!(burnt(50, &ended, 25), [15, 10]);
-        assert_eq!(burnt(50, &[Burnable { begins: cut(1, 60), ..grants[0].clone() }], 55), [45, 10]);
-    }
-
-    #[test]
-    fn a_lowered_plan_takes_what_plans_gave_first_and_the_last_of_it_first() {
-        let raised = Burnable { is_of_plan: true, ..grant("raise", 30, cut(1, 0), None) };
-        let given =
-            Burnable { place: place("z", 60, 100, GrantKind::Paid), ..grant("z", 10, cut(1, 0), None) };
-        let lowered = |by: i64, at: i64| Burnable {
-            place: place("low", 50, 100, GrantKind::Promotional),
-            ..grant("low", -by, cut(2, at), None)
-        };
-        let all = |by, at| [raised.clone(), given.clone(), lowered(by, at)];
-        assert_eq!(
-            burnt(50, &all(40, 0), 0),
-            [40, 0, 0, -40],
-            "the raise burns first, so what it includes goes first"
-        );
-        assert_eq!(burnt(50, &all(40, 45), 45), [50, 30, 5, -40], "then what nobody's plan gave");
-        assert_eq!(burnt(50, &all(70, 0), 5), [50, 25, 0, -70], "what was taken burns no more");
-        assert_eq!(burnt(50, &all(30, 60), 10), [20, 10, 10, -30], "what was taken stays taken");
-    }
-
-    #[test]
-    fn free_is_what_is_available_and_nobody_paid_for_and_holds_are_set_against_what_burns_first() {
-        let paid = |priority| Burnable {
-            place: place("paid", priority, 100, GrantKind::Paid),
-            ..grant("paid", 30, cut(1, 0), None)
-        };
-        let left = |grant: &Burnable, consumed: i64, held: i64| {
-            let base = (BurnPlace::of_included((0, 100)), 50.into());
-            i64::try_from(free(base, std::slice::from_ref(grant), consumed.into(), held.into())).unwrap()
-        };
-        let (first, last) = (paid(1), paid(60));
-        assert_eq!([left(&first, 0, 0), left(&last, 0, 0)], [50, 50], "what was paid for is not free");
-        assert_eq!([left(&first, 20, 0), left(&last, 20, 0)], [50, 30]);
-        assert_eq!([left(&first, 20, 15), left(&last, 20, 15)], [45, 15]);
-        assert_eq!([left(&first, 20, 70), left(&last, 20, 70)], [0, 0]);
-        assert_eq!([left(&first, 90, 0), left(&last, 90, 0)], [0, 0], "never less than nothing");
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ use super::{BEGIN_BOOKING, Ledger, LedgerError, capacities, cursors, instant, nu
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::period::Window;
-use crate::domain::rollover::{ClosingQuota, Fate, Part};
+use crate::domain::rollover::{ClosingQuota, Fate};
 
 /// What of a grant the gate has in the period after `ended`.
 struct Advance<'a> {
@@ -89,11 +89,12 @@ impl Ledger {
 /// The advances of one quota. Also of a grant of which nothing is left: that it is known.
 fn of<'a>(ended: &'a Candidate, quota: &ClosingQuota) -> Vec<Advance<'a>> {
     let parts = quota.parts();
-    let goes_on = |id| parts.iter().find(|part| part.grant == Some(id)).map(Part::goes_on);
+    let goes_on: HashMap<GrantId, Decimal> =
+        parts.iter().filter_map(|part| Some((part.grant?, part.goes_on()))).collect();
     let advance = |grant: GrantId| Advance {
         ended,
         grant,
-        amount: goes_on(grant).unwrap_or_default().max(Decimal::ZERO),
+        amount: goes_on.get(&grant).copied().unwrap_or_default().max(Decimal::ZERO),
     };
     let going_on = quota.grants.iter().filter_map(|grant| match grant.fate {
         Fate::GrantGoesOn(id) => Some(id),

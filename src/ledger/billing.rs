@@ -195,12 +195,19 @@ pub(super) async fn lock(
     Ok(due.into_iter().filter(is_next).collect())
 }
 
-/// Notes that these periods are billed.
+/// Notes that these periods are billed, once their documents are stored.
 pub(super) async fn advance(
     connection: &mut AsyncPgConnection,
     done: &[&DuePeriod],
 ) -> Result<(), LedgerError> {
     let instants = |of: fn(&DuePeriod) -> i64| instant::all_from_ms(done.iter().map(|due| of(due)));
+    // First, since the change of billing notes what this leaves out.
+    sql_query(include_str!("sql/add_billed_periods.sql"))
+        .bind::<Array<Text>, _>(done.iter().map(|due| &due.tenant).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instants(|due| due.period.end_ms)?)
+        .bind::<Array<Timestamptz>, _>(instants(|due| due.period.start_ms)?)
+        .execute(connection)
+        .await?;
     sql_query(include_str!("sql/note_billed_periods.sql"))
         .bind::<Array<Text>, _>(done.iter().map(|due| &due.tenant).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instants(|due| due.period.end_ms)?)

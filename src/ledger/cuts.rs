@@ -2,6 +2,7 @@
 //!
 //! A cut is made before the first event at or after its instant is booked, whenever that is.
 
+mod settle;
 mod unburnt;
 
 use diesel::prelude::*;
@@ -10,23 +11,19 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::json;
 
-use super::burnables::Unwound;
-use super::continued_grants;
 use super::grant_sales::{self, BurntGrant};
 use super::grants::{self as stored_grants, StoredGrant};
 use super::prepared::sql_query;
-use super::schema::{cuts, due_cuts, grants, unwindings};
+use super::schema::{cuts, due_cuts, grants};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, advances, audit, capacities, instant, journal, number, open_periods,
-    quota_changes, recurring,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, number, open_periods, quota_changes,
+    recurring,
 };
 use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::period::{Window, WindowKind};
 
 pub(super) use self::unburnt::{EndOf, unburnt};
-
-use self::unburnt::end_cut;
 
 /// From when on (unix ms) a voided grant's end is due: at any time.
 const AT_VOID_MS: i64 = 0;
@@ -185,26 +182,6 @@ pub enum Voided {
 }
 
 impl Ledger {
-    /// Books what is unburnt of a grant as of its end cut: it lapses, or is voided. Raises the capacity's version. What
-    /// returned of carried holds is booked first: it may be a part of the grant. Returns whether it was not booked
-    /// before.
-    pub async fn settle_grant(
-        &self,
-        tenant: TenantId,
-        id: GrantId,
-        now_ms: i64,
-    ) -> Result<bool, LedgerError> {
-        let Some(found) = self.grant(id).await? else { return Ok(false) };
-        let ended_at_ms = found.voided_at_ms.unwrap_or(found.expires_at_ms);
-        self.ensure_months_of([ended_at_ms].into_iter()).await?;
-        let partition = self.partition_of(&tenant).await?;
-        self.book_returns_of(partition, &tenant, &found.meter, now_ms).await?;
-        self.transact(BEGIN_BOOKING, move |connection| {
-            async move { settle(connection, partition, &tenant, id, now_ms).await }.boxed()
-        })
-        .await
-    }
-
     /// Asks for a grant's end at `now_ms`. From now on the gate gets the capacity without it, as a bound.
     pub async fn void_grant(&self, id: GrantId, now_ms: i64, actor: &str) -> Result<Voided, LedgerError> {
         let actor = actor.to_owned();
@@ -367,83 +344,6 @@ async fn voided_in(
         .get(&stored.tenant)
         .ok_or_else(|| LedgerError::Damaged(format!("the calendar of {}", stored.tenant)))?;
     Ok(Some(calendars.window(WindowKind::Period, voided_at_ms).start_ms))
-}
-
-async fn settle(
-    connection: &mut AsyncPgConnection,
-    partition: Partition,
-    tenant: &TenantId,
-    id: GrantId,
-    now_ms: i64,
-) -> Result<bool, LedgerError> {
-    capacities::lock_tenant(connection, tenant).await?;
-    let Some(stored) = stored_grants::find(connection, id).await? else { return Ok(false) };
-    let (Some(begun_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
-    let standing = continued_grants::standing(connection, &stored, begun_ms).await?;
-    let window = standing.period;
-    let ended_at_ms = stored.voided_at_ms.unwrap_or(stored.expires_at_ms);
-    // The close of this period brings it to the one in which it ends.
-    if stored.goes_on && ended_at_ms >= window.end_ms {
-        return Ok(false);
-    }
-    // What the close of the period before brings burns as of this period's start: it has to be known first.
-    if period_before_may_go_on(connection, tenant, &stored.meter, window.start_ms).await?
-        || quota_changes::is_under_way(connection, &stored, window.start_ms).await?
-        || returned_before(connection, tenant, id).await?
-    {
-        return Ok(false);
-    }
-    // What is taken back later is booked after it.
-    let Some(place) = end_cut(connection, &stored).await? else { return Ok(false) };
-    if is_unwound_before(connection, &stored, window.start_ms, place).await? {
-        return Ok(false);
-    }
-    let unburnt = unburnt(connection, &stored, &standing, Unwound::Before(place)).await?;
-    let Some(unburnt) = unburnt else { return Ok(false) };
-    let end = EndOf::of(&stored);
-    let step = if end.is_void { 2 } else { 3 };
-    let movements = end.movements(window, unburnt);
-    let lapse = stored_grants::posting(&stored, window, step, end.at_ms, movements);
-    journal::post_beside_outbox(connection, partition, vec![lapse]).await?;
-    let burnt = BurntGrant {
-        tenant: tenant.clone(),
-        id,
-        period: Some(window),
-        burnt: stored.amount.saturating_sub(unburnt),
-        at_ms: end.at_ms,
-        left: end.left,
-    };
-    grant_sales::burn(connection, partition, &[burnt]).await?;
-    let ended_at = instant::from_ms(ended_at_ms)?;
-    diesel::update(grants::table.find((tenant, id.uuid())))
-        .set((grants::settled_at.eq(Some(ended_at)), grants::settled_amount.eq(Some(unburnt.decimal()))))
-        .execute(connection)
-        .await?;
-    diesel::update(cuts::table.find((tenant, id.uuid(), true)))
-        .set(cuts::is_settled.eq(true))
-        .execute(connection)
-        .await?;
-    advances::end_of(connection, tenant, &stored.meter, id).await?;
-    capacities::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
-    Ok(true)
-}
-
-/// Whether use of the quota was taken back before this place, and what follows is not booked: it comes first.
-async fn is_unwound_before(
-    connection: &mut AsyncPgConnection,
-    stored: &StoredGrant,
-    start_ms: i64,
-    place: OutboxId,
-) -> Result<bool, LedgerError> {
-    let (epoch, sequence) = (number::signed(place.epoch.0), number::signed(place.sequence));
-    let same = unwindings::epoch.eq(epoch).and(unwindings::sequence.lt(sequence));
-    let before = unwindings::table
-        .filter(unwindings::tenant.eq(&stored.tenant))
-        .filter(unwindings::meter.eq(&stored.meter))
-        .filter(unwindings::period_start.eq(instant::from_ms(start_ms)?))
-        .filter(unwindings::is_settled.eq(false))
-        .filter(unwindings::epoch.lt(epoch).or(same));
-    Ok(diesel::select(diesel::dsl::exists(before)).get_result(connection).await?)
 }
 
 #[derive(QueryableByName)]

@@ -7,7 +7,7 @@
 
 mod standing;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 
 use diesel::prelude::*;
@@ -198,10 +198,10 @@ pub(super) async fn burn(
         .bind::<Array<Uuid>, _>(burnt.iter().map(|one| one.id.uuid()).collect::<Vec<_>>())
         .load(connection)
         .await?;
+    let burnt: HashMap<_, _> = burnt.iter().map(|of| ((&of.tenant, of.id.uuid()), of)).collect();
     let mut postings = Vec::new();
     for one in open {
-        let is_it = |of: &&BurntGrant| of.tenant == one.tenant && of.id.uuid() == one.grant_id;
-        let Some(of) = burnt.iter().find(is_it) else { continue };
+        let Some(of) = burnt.get(&(&one.tenant, one.grant_id)) else { continue };
         let Some(outcome) = one.outcome(of)? else { continue };
         outcome.write(connection, &one, of).await?;
         postings.push(outcome.posting);

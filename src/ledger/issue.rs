@@ -222,7 +222,7 @@ fn posted_line(meter: &MeterId, movement: Movement) -> PostedLine {
 }
 
 /// The id is a hash of which document it is: the same one is the same operation.
-fn operation_id(document: &Document) -> uuid::Uuid {
+pub(super) fn operation_id(document: &Document) -> uuid::Uuid {
     let mut hasher = blake3::Hasher::new_derive_key("tollgate statement operation v1");
     hasher.update(document.tenant.as_str().as_bytes());
     hasher.update(&[0]);

@@ -112,6 +112,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    billed_periods (tenant, period_end) {
+        tenant -> Text,
+        period_end -> Timestamptz,
+        period_start -> Timestamptz,
+        last_number -> Nullable<Int8>,
+    }
+}
+
+diesel::table! {
     billing (tenant) {
         tenant -> Text,
         billed_until -> Timestamptz,

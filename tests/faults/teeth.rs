@@ -6,7 +6,9 @@ use redis::AsyncCommands;
 use serde_json::{Value, json};
 use tollgate::ledger::{VerifyOptions, verify};
 
-use crate::ledger::as_owner;
+use crate::http::events::{event, send};
+use crate::jobs::statements::{in_march, per_page, run};
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::process::tollgate;
 
@@ -192,4 +194,148 @@ async fn an_anchored_head_only_rises_and_outlives_a_new_epoch() {
     assert_eq!(app.app().gate.anchors().await.unwrap(), before);
     assert!(told.is_empty());
     app.finish().await;
+}
+
+const DONE: &str = "the books were tampered with";
+
+/// Seven pages in March, at one euro each, and the statement of it.
+async fn billed() -> TestApp {
+    let app = in_march(json!([per_page("1")])).await;
+    app.use_pages("march", 7).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    assert_eq!(run(&app).await.statements, 1);
+    assert_eq!(faults(&app).await, "");
+    app
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_month_that_nobody_has_billed_is_found_and_named() {
+    let app = billed().await;
+    app.use_pages("april", 2).await.expect(201);
+    tamper(
+        &app,
+        "UPDATE billing SET billed_until = '2026-05-01Z', next_end = '2026-06-01Z' WHERE tenant = 'acme'",
+    )
+    .await;
+    let is_ahead = "billing of acme is from 2026-03-01 00:00:00 to 2026-05-01 00:00:00, \
+                    by its periods from 2026-03-01 00:00:00 to 2026-04-01 00:00:00";
+    let found = faults(&app).await;
+    assert!(found.contains(is_ahead), "{found}");
+    app.use_pages("later", 3).await.expect(201);
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    let found = faults(&app).await;
+    assert!(
+        found.contains("billing of acme 2026-05-01 00:00:00 the one before ended at 2026-04-01"),
+        "{found}"
+    );
+    app.leave_unbalanced(DONE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn periods_that_have_no_document_are_billed_one_after_the_other_too() {
+    let app = in_march(json!([])).await;
+    app.use_pages("unpriced", 7).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    app.define("plans/plan", json!({ "prices": [per_page("1")] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "sandbox": true })).await;
+    app.use_pages("sandbox", 7).await.expect(201);
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "archived": true })).await;
+    app.move_clock("2026-08-02T12:00:00Z").await;
+    run(&app).await;
+    let billed = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, last_number FROM billed_periods \
+                  WHERE tenant = 'acme' ORDER BY period_end";
+    assert_eq!(rows(&app.database, billed).await, ["03 0", "04 0", "05 0", "06 0", "07 0"]);
+    assert_eq!(faults(&app).await, "");
+    tamper(&app, "DELETE FROM billed_periods WHERE tenant = 'acme' AND period_start = '2026-05-01Z'").await;
+    let found = faults(&app).await;
+    assert!(
+        found.contains("billing of acme 2026-06-01 00:00:00 the one before ended at 2026-05-01"),
+        "{found}"
+    );
+    app.leave_unbalanced(DONE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_document_cannot_vanish_even_where_nothing_is_owed() {
+    let app = in_march(json!([per_page("0")])).await;
+    app.use_pages("march", 7).await.expect(201);
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    assert_eq!(run(&app).await.statements, 1);
+    assert_eq!(faults(&app).await, "");
+    tamper(&app, "DELETE FROM statements WHERE tenant = 'acme'").await;
+    let found = faults(&app).await;
+    assert!(found.contains("billing of acme has issued 1 documents, of which 0 are kept"), "{found}");
+    app.leave_unbalanced(DONE);
+}
+
+#[rstest::rstest]
+#[case::start("period_start = '2026-02-01Z'", "its row and its text differ")]
+#[case::end("period_end = '2026-05-01Z'", "its row and its text differ")]
+#[case::when_it_was_issued("issued_at = issued_at + interval '1 day'", "its row and its text differ")]
+#[case::operation("operation_id = gen_random_uuid()", "its row and its text differ")]
+#[case::an_earlier_bill("billed_in = '2026-02-01Z'", "its row and its text differ")]
+#[case::a_later_bill("billed_in = '2026-04-01Z'", "is in the bill of 2026-04-01 00:00:00, by its number")]
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_statement_s_row_says_otherwise_than_its_text_is_found_and_named(
+    #[case] change: &str,
+    #[case] named: &str,
+) {
+    let app = billed().await;
+    tamper(&app, &format!("UPDATE statements SET {change} WHERE tenant = 'acme'")).await;
+    let found = faults(&app).await;
+    assert!(found.contains("statement 1 of acme") && found.contains(named), "{found}");
+    app.leave_unbalanced(DONE);
+}
+
+/// Two pages that were used in March and are known in April, late by themselves or as an adjustment.
+async fn corrected(app: &TestApp, is_adjusted: bool) {
+    if is_adjusted {
+        let more = json!({
+            "tenant": "acme", "meter": "page", "effect": "usage", "amount": "2", "reason": "lost",
+            "happened_at": "2026-03-20T10:00:00Z"
+        });
+        app.post_keyed("/v1/adjustments", "more", more).await.expect(201);
+    } else {
+        send(app, &event("late", 2, Some("2026-03-20T10:00:00Z"))).await;
+    }
+    app.drained().await;
+}
+
+#[rstest::rstest]
+#[case::late_use(false, "are 0, by the hours of their entries 2.000000000")]
+#[case::adjustment(true, "are 0 adjusted, by adjustments 2.000000000")]
+#[tokio::test(flavor = "multi_thread")]
+async fn which_closed_month_is_corrected_is_found_and_named_where_it_was_changed(
+    #[case] is_adjusted: bool,
+    #[case] named: &str,
+) {
+    let app = billed().await;
+    corrected(&app, is_adjusted).await;
+    assert_eq!(faults(&app).await, "");
+    // No note says yet of which month it is.
+    tamper(&app, "UPDATE corrections SET period_start = '2026-02-01Z' WHERE tenant = 'acme'").await;
+    let found = faults(&app).await;
+    let of_march = "corrections of acme page 2026-03-01 00:00:00 booked in 2026-04-01 00:00:00";
+    assert!(found.contains(&format!("{of_march} {named}")), "{found}");
+    app.leave_unbalanced(DONE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_nobody_will_end_is_found_and_named() {
+    let app = in_march(json!([])).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("50")] })).await;
+    let pages = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "promotional", "expires_at": "2026-03-20T00:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "a", pages).await.expect(201);
+    app.drained().await;
+    assert_eq!(faults(&app).await, "");
+    tamper(&app, "DELETE FROM due_cuts WHERE tenant = 'acme' AND is_end").await;
+    let found = faults(&app).await;
+    assert!(found.contains("ends at 2026-03-20 00:00:00, where no cut is made or wanted"), "{found}");
+    app.leave_unbalanced(DONE);
 }

@@ -7,7 +7,7 @@ use super::continued_grants::{
     BOOKS, BURNS, CONTINUED, MONEY, app, ended, granted, on, paid, pair, remaining, run,
 };
 use super::continued_grants::{until, used, uses_all, voided, with};
-use super::statements::{ISSUED, run as billed};
+use super::statements::{ISSUED, faults, run as billed};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
@@ -164,5 +164,28 @@ async fn a_grant_that_ends_waits_for_an_older_one_that_comes_over_two_late_close
     assert_eq!(ended(&app, &ending).await, pair("expired", "50"), "the older grant burns first");
     on(&app, "2026-06-01T01:00:00Z").await;
     assert_eq!(rows(&app.database, CONTINUED).await, ["04 100 100", "05 100 100", "06 90 90"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grants_that_end_at_one_cut_are_booked_together_each_with_what_is_left_of_it() {
+    let app = app().await;
+    for (key, priority) in [("first", 1), ("second", 2), ("last", 60)] {
+        granted(&app, key, until("2026-03-20T00:00:00Z", "10").with("priority", priority)).await;
+    }
+    granted(&app, "later", until("2026-03-25T00:00:00Z", "10")).await;
+    used(&app, "march", "15").await;
+    app.move_clock("2026-03-21T12:00:00Z").await;
+    app.drained().await;
+    assert_eq!(app.app().operations.grants.follow().await.unwrap().settled, 3);
+    let left = "SELECT priority, settled_amount::float8 AS left FROM grants WHERE settled_at IS NOT NULL ORDER BY priority";
+    assert_eq!(rows(&app.database, left).await, ["1 0", "2 5", "60 10"]);
+    let batches =
+        "SELECT count(*), count(DISTINCT (chain, batch)) AS batches FROM entries WHERE debit = 'lapsed'";
+    assert_eq!(rows(&app.database, batches).await, ["2 1"]);
+    app.move_clock("2026-03-26T12:00:00Z").await;
+    app.drained().await;
+    assert_eq!(app.app().operations.grants.follow().await.unwrap().settled, 1);
+    assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }

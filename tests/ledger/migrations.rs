@@ -81,6 +81,16 @@ fn newest_down_to(first: &str) -> Vec<String> {
     newest
 }
 
+/// Takes back the newest steps down to this one.
+async fn undo_down_to(database: &TestDatabase, first: &str) {
+    for name in newest_down_to(first) {
+        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
+        let version = name.split('_').next().unwrap().replace('-', "");
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
+        as_owner(database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
+    }
+}
+
 const KEYS_OF_ENTRIES: &str = "SELECT DISTINCT count(*) AS indexes, string_agg(split_part(indexdef, ' USING ', 2), ' / ' ORDER BY split_part(indexdef, ' USING ', 2)) AS of \
                                FROM pg_indexes WHERE tablename LIKE 'entries%' GROUP BY tablename";
 
@@ -102,12 +112,7 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
     let booked = (rows(&database, entries).await, rows(&database, reservations).await);
     assert_eq!(booked.1.len(), 4);
 
-    for name in newest_down_to("2026-11-22-200000_leave_room_for_updates") {
-        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
-        let version = name.split('_').next().unwrap().replace('-', "");
-        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
-        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
-    }
+    undo_down_to(&database, "2026-11-22-200000_leave_room_for_updates").await;
     let before =
         ["2 btree (tenant, happened_at DESC) / btree (tenant, operation_id, step, line, leg, happened_at)"];
     assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, before);
@@ -137,12 +142,7 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
 #[tokio::test(flavor = "multi_thread")]
 async fn balances_are_marked_as_closed_whichever_version_has_closed_them() {
     let (database, _ledger) = ledger().await;
-    for name in newest_down_to("2026-11-27-300100_mark_closed_balances") {
-        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
-        let version = name.split('_').next().unwrap().replace('-', "");
-        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
-        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
-    }
+    undo_down_to(&database, "2026-11-27-300100_mark_closed_balances").await;
     let balances = "INSERT INTO balances (tenant, meter, period_start, period_end) \
          SELECT 'acme', 'm-' || i, '2026-03-01Z', '2026-04-01Z' FROM generate_series(1, 3) i";
     let closed = |meter: &str| {
@@ -166,12 +166,7 @@ async fn balances_are_marked_as_closed_whichever_version_has_closed_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn periods_that_include_nothing_and_were_never_closed_get_a_balance_where_something_may_go_on() {
     let (database, _ledger) = ledger().await;
-    for name in newest_down_to("2026-11-27-910000_close_empty_periods") {
-        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
-        let version = name.split('_').next().unwrap().replace('-', "");
-        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
-        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
-    }
+    undo_down_to(&database, "2026-11-27-910000_close_empty_periods").await;
     let periods = "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version, max_rollover, \
              preserve_overage, followed_version) \
          SELECT 'acme', meter, '2026-03-01Z', '2026-04-01Z', 0, included, 1, max_rollover, preserve_overage, followed_version \
@@ -189,12 +184,7 @@ async fn periods_that_include_nothing_and_were_never_closed_get_a_balance_where_
 #[tokio::test(flavor = "multi_thread")]
 async fn what_deleted_tenants_have_asked_for_is_declined_by_the_step_that_ends_it() {
     let (database, _ledger) = ledger().await;
-    for name in newest_down_to("2026-11-27-920000_decline_what_deleted_tenants_asked_for") {
-        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
-        let version = name.split('_').next().unwrap().replace('-', "");
-        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
-        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
-    }
+    undo_down_to(&database, "2026-11-27-920000_decline_what_deleted_tenants_asked_for").await;
     let asked = "INSERT INTO tenants (id, partition, version, definition) VALUES ('again', 0, 3, '{}'), ('kept', 0, 1, '{}'); \
          INSERT INTO policy_history (kind, id, version, policy_version, definition, effective_at) VALUES \
              ('tenant', 'again', 1, 1, '{}', '2026-03-01Z'), ('tenant', 'again', 2, 2, NULL, '2026-03-05Z'), \
@@ -227,6 +217,26 @@ async fn what_deleted_tenants_have_asked_for_is_declined_by_the_step_that_ends_i
     let noted =
         "SELECT action, detail ->> 'plan' AS plan FROM audit_log WHERE actor = 'installation' ORDER BY 2";
     assert_eq!(rows(&database, noted).await, ["decline a", "decline b", "decline c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_billed_before_an_upgrade_counts_as_one_period_and_the_version_before_goes_on_from_there() {
+    let (database, _ledger) = ledger().await;
+    undo_down_to(&database, "2026-11-27-930000_note_billed_periods").await;
+    let billing = "INSERT INTO billing (tenant, billed_until, begun_at, next_end) VALUES \
+         ('acme', '2026-03-01Z', '2026-01-01Z', '2026-04-01Z'), ('new', '2026-03-10Z', NULL, '2026-04-01Z')";
+    as_owner(&database, billing).await.unwrap();
+    Ledger::migrate(&database.url).await.unwrap();
+    let noted = "SELECT tenant, to_char(period_start AT TIME ZONE 'UTC', 'MM') AS start, \
+         to_char(period_end AT TIME ZONE 'UTC', 'MM') AS end, last_number FROM billed_periods ORDER BY 1, period_end";
+    assert_eq!(rows(&database, noted).await, ["acme 01 03 0"]);
+    let bill =
+        "UPDATE billing SET billed_until = '2026-04-01Z', begun_at = coalesce(begun_at, '2026-03-01Z')";
+    as_owner(&database, bill).await.unwrap();
+    // Of these it is not known which documents they have.
+    assert_eq!(rows(&database, noted).await, ["acme 01 03 0", "acme 03 04", "new 03 04"]);
+    as_owner(&database, "DELETE FROM billing WHERE tenant = 'acme'").await.unwrap();
+    assert_eq!(rows(&database, noted).await, ["new 03 04"]);
 }
 
 const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";

@@ -1,11 +1,13 @@
 //! What is unburnt of a grant where it has ended, and what becomes of it.
 
+use std::collections::BTreeMap;
+
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use crate::domain::amount::Amount;
-use crate::domain::burn::{Burnable, burnt_at_end};
+use crate::domain::burn::{BurnPlace, Burnable, burnt_at_ends};
 use crate::domain::ids::OutboxId;
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::{expire, void};
@@ -54,9 +56,20 @@ pub(super) async fn end_cut(
 pub(in crate::ledger) async fn unburnt(
     connection: &mut AsyncPgConnection,
     stored: &StoredGrant,
-    &Standing { period: window, included, amount }: &Standing,
+    standing: &Standing,
     unwound: Unwound,
 ) -> Result<Option<Amount>, LedgerError> {
+    let burnt = burnt_at_ends_of(connection, stored, standing, unwound).await?;
+    left_of(stored, standing, &burnt)
+}
+
+/// What had burnt of each grant of this one's quota, in the period in which it stands, where it has ended.
+pub(super) async fn burnt_at_ends_of(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+    &Standing { period: window, included, .. }: &Standing,
+    unwound: Unwound,
+) -> Result<BTreeMap<BurnPlace, Decimal>, LedgerError> {
     let key = (&stored.tenant, &stored.meter, instant::from_ms(window.start_ms)?);
     let rolled_in: Option<Decimal> =
         balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
@@ -65,10 +78,17 @@ pub(in crate::ledger) async fn unburnt(
     let rolled = rolled_amounts::read(connection, &of_period).await?;
     let rolled = rolled.values().flat_map(|rolled| RolledAmount::burnables(window, rolled));
     let all: Vec<Burnable> = found.into_values().flatten().chain(rolled).collect();
-    let Some(burnt) = burnt_at_end(window, included, &all, burnables::place_of(stored, window)) else {
-        return Ok(None);
-    };
-    let left = Amount::from_decimal(amount.decimal() - burnt);
+    Ok(burnt_at_ends(window, included, &all))
+}
+
+/// What is left of a grant where so much had burnt of each; none where it has not ended there.
+pub(super) fn left_of(
+    stored: &StoredGrant,
+    standing: &Standing,
+    burnt: &BTreeMap<BurnPlace, Decimal>,
+) -> Result<Option<Amount>, LedgerError> {
+    let Some(burnt) = burnt.get(&burnables::place_of(stored, standing.period)) else { return Ok(None) };
+    let left = Amount::from_decimal(standing.amount.decimal() - burnt);
     let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
     Ok(Some(left.map_err(damaged)?))
 }

@@ -16,6 +16,7 @@ WITH placed AS (
     WHERE e.tenant = ANY($1) AND e.meter LIKE 'money:%' AND 'receivable' IN (e.credit, e.debit)
 )
 SELECT coalesce(s.tenant, e.tenant) AS tenant, s.number, s.corrects, s.currency, s.total, s.document, s.hash,
+    s.period_start, s.period_end, s.issued_at, s.billed_in, s.operation_id,
     coalesce(e.receivable, 0)::numeric(28, 9) AS receivable
 FROM (SELECT * FROM statements WHERE tenant = ANY($1)) s
 FULL JOIN (

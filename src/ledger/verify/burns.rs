@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use super::part::Part;
 use super::{Check, Fault};
-use crate::domain::burn::{Burnable, burnt_at_end};
+use crate::domain::burn::{Burnable, burnt_at_ends};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledAmount;
@@ -70,19 +70,19 @@ async fn compare(
     let into: Vec<_> =
         quotas.iter().map(|row| (&row.tenant, &row.meter, row.period(), row.rolled_in)).collect();
     let rolled = rolled_amounts::read(connection, &into).await?;
-    let burnables: HashMap<_, Vec<Burnable>> = quotas
+    let unburnt: HashMap<_, HashMap<uuid::Uuid, Decimal>> = quotas
         .iter()
         .map(|row| {
             let key = (row.tenant.clone(), row.meter.clone(), row.period_start.0);
             let rolled = rolled.get(&key).map(Vec::as_slice).unwrap_or_default();
             let of_it = grants.get(&key).into_iter().flatten().cloned();
-            (row.quota(), of_it.chain(RolledAmount::burnables(row.period(), rolled)).collect())
+            let all: Vec<_> = of_it.chain(RolledAmount::burnables(row.period(), rolled)).collect();
+            (row.quota(), row.unburnt_at_ends(&all))
         })
         .collect();
     for row in rows {
         check.checked += 1;
-        let all = burnables.get(&row.quota()).map(Vec::as_slice).unwrap_or_default();
-        let unburnt = row.unburnt(all);
+        let unburnt = unburnt.get(&row.quota()).and_then(|of_quota| of_quota.get(&row.id)).copied();
         if unburnt != Some(row.settled_amount) {
             let by_cuts =
                 unburnt.map_or("nothing that ends".to_owned(), |unburnt| unburnt.normalize().to_string());
@@ -102,10 +102,13 @@ impl Row {
         Window { start_ms: self.period_start.0, end_ms: self.period_end.0 }
     }
 
-    /// What of the grant was unburnt at its end; none where it has no end among these.
-    fn unburnt(&self, all: &[Burnable]) -> Option<Decimal> {
-        let own = all.iter().find(|one| one.place.id.is_some_and(|id| id.uuid() == self.id))?;
-        let amount = own.clone().as_of(own.ends?).amount;
-        Some(amount - burnt_at_end(self.period(), self.included, all, own.place)?)
+    /// What of the quota's grants was unburnt, of each where it ends.
+    fn unburnt_at_ends(&self, all: &[Burnable]) -> HashMap<uuid::Uuid, Decimal> {
+        let burnt = burnt_at_ends(self.period(), self.included, all);
+        let unburnt = |own: &Burnable| {
+            let amount = own.clone().as_of(own.ends?).amount;
+            Some((own.place.id?.uuid(), amount - burnt.get(&own.place)?))
+        };
+        all.iter().filter_map(unburnt).collect()
     }
 }

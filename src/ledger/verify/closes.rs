@@ -267,9 +267,10 @@ async fn sales(
 
 /// The burns of sold grants that differ. One that has ended inside the period is folded elsewhere.
 fn burns_that_differ(left: &Left, sales: &[Sale]) -> Vec<String> {
+    let parts: HashMap<uuid::Uuid, &rollover::Part> =
+        left.parts.iter().filter_map(|part| Some((part.grant?.uuid(), part))).collect();
     let differing = |sale: &Sale| {
-        let is_its = |part: &&rollover::Part| part.grant.is_some_and(|id| id.uuid() == sale.grant_id);
-        let part = left.parts.iter().find(is_its)?;
+        let part = parts.get(&sale.grant_id)?;
         let unburnt = if matches!(part.fate, Fate::GrantGoesOn(_)) { part.left() } else { part.unused };
         let burnt = (sale.amount - unburnt).normalize();
         let booked = sale.burnt.normalize();

@@ -8,8 +8,8 @@ use super::part::Part;
 use super::{Check, FAULTS_MAX, Fault};
 use crate::ledger::prepared::sql_query;
 use crate::ledger::schema::{
-    adjustments, balances, corrections, cursors, entries, grants, period_closures, quota_periods, statements,
-    usage_hourly,
+    adjustments, balances, billed_periods, corrections, cursors, entries, grants, period_closures,
+    quota_periods, statements, usage_hourly,
 };
 use crate::ledger::{LedgerError, number};
 
@@ -31,6 +31,7 @@ pub(super) async fn check(
     let (booked, stand, used) = (count!(entries), count!(balances), count!(usage_hourly));
     let (opened, granted, closed) = (count!(quota_periods), count!(grants), count!(period_closures));
     let (late, posted, issued) = (count!(corrections), count!(adjustments), count!(statements));
+    let billed = count!(billed_periods);
     let checks = [
         ("entries are sane", booked, sql_query(include_str!("../sql/unsound_entries.sql"))),
         ("the identity holds", stand, sql_query(include_str!("../sql/unbalanced_balances.sql"))),
@@ -40,6 +41,7 @@ pub(super) async fn check(
         ("grants were booked once", granted, sql_query(include_str!("../sql/grants_not_booked_once.sql"))),
         ("grants gave back once", granted, sql_query(include_str!("../sql/grants_not_settled_once.sql"))),
         ("grants ended within what was used", granted, sql_query(include_str!("../sql/ends_above_use.sql"))),
+        ("grants will end", granted, sql_query(include_str!("../sql/ends_not_wanted.sql"))),
         ("periods were closed once", closed, sql_query(include_str!("../sql/closures_not_booked_once.sql"))),
         (
             "what came over was booked",
@@ -58,6 +60,7 @@ pub(super) async fn check(
             sql_query(include_str!("../sql/adjustments_not_booked_once.sql")),
         ),
         ("statements say what was used", issued, sql_query(include_str!("../sql/differing_statements.sql"))),
+        ("every period was billed", billed, sql_query(include_str!("../sql/differing_billing.sql"))),
     ];
     let mut done = Vec::new();
     for (name, checked, faults) in checks {

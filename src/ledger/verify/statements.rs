@@ -1,7 +1,7 @@
 //! Works statements and credit notes out again, and compares them with their entries and with one another.
 
 use diesel::QueryableByName;
-use diesel::sql_types::{Array, BigInt, Binary, Nullable, Numeric, Text};
+use diesel::sql_types::{Array, BigInt, Binary, Nullable, Numeric, Text, Timestamptz, Uuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 use rust_decimal::Decimal;
@@ -9,8 +9,9 @@ use rust_decimal::Decimal;
 use super::part::Part;
 use super::{Check, Fault};
 use crate::domain::statement::{Document, DocumentHash};
-use crate::ledger::LedgerError;
+use crate::ledger::columns::MillisecondsIfAny;
 use crate::ledger::prepared::sql_query;
+use crate::ledger::{LedgerError, issue};
 
 #[derive(QueryableByName)]
 struct Row {
@@ -28,6 +29,17 @@ struct Row {
     document: Option<String>,
     #[diesel(sql_type = Nullable<Binary>)]
     hash: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    period_start: MillisecondsIfAny,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    period_end: MillisecondsIfAny,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    issued_at: MillisecondsIfAny,
+    /// None also where a version before issued it.
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    billed_in: MillisecondsIfAny,
+    #[diesel(sql_type = Nullable<Uuid>)]
+    operation_id: Option<uuid::Uuid>,
     #[diesel(sql_type = Numeric)]
     receivable: Decimal,
 }
@@ -50,6 +62,23 @@ pub(super) async fn check(connection: &mut AsyncPgConnection, part: &Part) -> Re
         }
     }
     Ok(check)
+}
+
+impl Row {
+    /// Whether it says what its document says. A bill has documents of its own period and of earlier ones.
+    fn says(&self, document: &Document) -> bool {
+        let bills_earlier = |billed_in_ms: i64| billed_in_ms >= document.period_start_ms;
+        self.number.map(u64::try_from) == Some(Ok(document.number))
+            && self.corrects.map(u64::try_from) == document.corrects().map(Ok)
+            && document.tenant.as_str() == self.tenant
+            && self.currency.as_deref() == Some(document.currency.code())
+            && self.total == Some(document.total.decimal())
+            && self.period_start.0 == Some(document.period_start_ms)
+            && self.period_end.0 == Some(document.period_end_ms)
+            && self.issued_at.0 == Some(document.issued_at_ms)
+            && self.operation_id == Some(issue::operation_id(document))
+            && self.billed_in.0.is_none_or(bills_earlier)
+    }
 }
 
 /// The documents of one tenant that have been read.
@@ -81,11 +110,7 @@ impl Read {
             .cloned()
             .collect();
         let recomputes = document.recomputes(original, &notes).map_err(|error| error.to_string())?;
-        let says_the_same = i64::try_from(document.number) == Ok(number)
-            && corrected.map(i64::try_from) == row.corrects.map(Ok)
-            && document.tenant.as_str() == row.tenant
-            && row.currency.as_deref() == Some(document.currency.code())
-            && document.total.decimal() == total;
+        let says_the_same = row.says(&document);
         self.documents.push(document);
         for (holds, fault) in [
             (number == before + 1, "its number does not follow the one before"),

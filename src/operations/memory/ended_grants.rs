@@ -316,16 +316,16 @@ impl Memory {
         }
     }
 
-    /// Counts an item that was done; goes on without one that was not.
+    /// Counts what was done of an item; goes on without one that was not.
     async fn counted(
         &self,
         left: &mut LeftPartitions,
         partition: Partition,
         item: &str,
-        done: Answer<bool>,
+        done: Answer<impl Into<u64> + Send>,
     ) -> u64 {
         match done {
-            Ok(done) => u64::from(done),
+            Ok(done) => done.into(),
             Err(error) => {
                 left.go_on(partition, error, (&self.core.damage, Work::Capacity, item)).await;
                 0
