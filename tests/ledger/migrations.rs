@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::events::{HOUR_MS, Work, tenant};
 use super::{as_owner, bare, ledger, options, rows};
+use crate::support::services::TestDatabase;
 use crate::writer::apply::{assert_proven, book};
 
 const COLUMNS: &str = "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns \
