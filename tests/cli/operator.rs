@@ -105,7 +105,7 @@ async fn counts_of_verify_and_status_are_numbers_in_json() {
         let row = rows.as_array().unwrap().iter().find(|row| row["name"] == name);
         row.unwrap_or_else(|| panic!("{name}: {out}"))["value"].clone()
     };
-    assert_eq!((value("partitions"), value("events not booked")), (json!(64), json!(0)));
+    assert_eq!((value("partitions"), value("events not booked")), (json!(PARTITIONS), json!(0)));
     assert!(value("durability").is_string());
     app.finish().await;
 }

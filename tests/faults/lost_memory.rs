@@ -57,7 +57,7 @@ async fn after_flushall_the_limits_of_every_partition_hold_whichever_is_asked_fi
     let app = spawn_app().await;
     with_limits(&app).await;
     let tenants: Vec<String> = (0..8).map(|number| format!("tenant-{number}")).collect();
-    let partition = |name: &String| Partition::of(&TenantId::parse(name).unwrap(), 64);
+    let partition = |name: &String| Partition::of(&TenantId::parse(name).unwrap(), PARTITIONS);
     assert!(tenants.iter().map(partition).collect::<BTreeSet<_>>().len() > 4);
     let usage = |tenant: &String, amount: &str| pages(amount).of(tenant.as_str());
     for tenant in &tenants {

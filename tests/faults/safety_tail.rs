@@ -40,8 +40,8 @@ async fn started(options: AppOptions) -> TestApp {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_partition_keeps_its_whole_tail_while_the_node_has_room() {
-    // The 64th part of this would hold fifty events.
-    let app = started(an_app().with("writer.safety_tail_bytes", "1000000")).await;
+    // The eighth part of this would hold a hundred events.
+    let app = started(an_app().with("writer.safety_tail_bytes", "250000")).await;
     use_pages(&app, 400).await;
     // A pass later nothing has gone.
     app.use_pages("last", "1").await;
@@ -84,7 +84,7 @@ async fn status_and_metrics_tell_how_far_back_each_tail_reaches() {
     assert_eq!(told[1], ("safety tail of every other partition, seconds".to_owned(), 900));
     app.app().operations.calls.admission.show_tails().await.unwrap();
     let shown = told_by_metrics(&app);
-    assert_eq!(shown.len(), 64);
+    assert_eq!(shown.len(), usize::from(PARTITIONS));
     assert_eq!(shown.iter().filter(|seconds| **seconds < 60.0).count(), 1, "{shown:?}");
     app.finish().await;
 }

@@ -100,7 +100,8 @@ async fn what_a_former_version_wrote_is_counted_repeated_resolved_and_verified(#
     if same_redis {
         as_issued_to(&redis, &ledger).await;
     }
-    let former = an_app().at(NOW).with("installation.secret", SECRET).known_by(ADMIN_KEY);
+    let former =
+        an_app().at(NOW).with("installation.secret", SECRET).with("gate.partitions", 64).known_by(ADMIN_KEY);
     let app = former.start_on(redis, ledger).await;
     assert_eq!(counted(&app).await, each([("8.5", "9"), ("8.5", "9"), ("5.5", "9")]));
 

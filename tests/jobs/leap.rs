@@ -13,7 +13,7 @@ const TENANTS: usize = 60;
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_months_leap_everything_due_expires_soon() {
     let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let app = an_app().at_ms(start.as_millisecond()).start().await;
+    let app = an_app().at_ms(start.as_millisecond()).with("gate.partitions", 64).start().await;
     app.without_limits().await;
     for number in 0..TENANTS {
         app.define(&format!("tenants/t{number}"), json!({ "plan": "plan" })).await;

@@ -7,8 +7,8 @@ use tollgate::settings::{Inputs, Settings};
 use super::app::{TestApp, database, own_database};
 use super::services::{self, TestDatabase, TestRedis};
 
-/// How many partitions a test's node has.
-const PARTITIONS: u16 = 8;
+/// How many partitions a test's node has, unless it says otherwise.
+pub const PARTITIONS: u16 = 8;
 
 /// How a test's instance differs from the default.
 #[derive(Default)]
