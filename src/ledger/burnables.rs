@@ -95,6 +95,8 @@ pub(crate) struct BookedGrant {
     pub(crate) burnable: Burnable,
     /// The grant that it repeats, or its own id.
     pub(crate) made_as: GrantId,
+    /// Whether it is given in each period anew.
+    pub(crate) recurs: bool,
     /// Whether it was voided; its end may not be cut yet.
     pub(crate) is_voided: bool,
     /// What becomes of what is left of it when the period is closed, unless it is cut there.
@@ -153,7 +155,7 @@ impl Row {
             (false, Some(_)) if self.recurs => Fate::GrantRolls,
             _ => Fate::Lapses,
         };
-        let booked = BookedGrant { burnable, made_as, is_voided, fate, rollover };
+        let booked = BookedGrant { burnable, made_as, recurs: self.recurs, is_voided, fate, rollover };
         Ok(((self.tenant, self.meter, self.period_start.0), booked))
     }
 }

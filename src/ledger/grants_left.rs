@@ -1,8 +1,8 @@
 //! What is left of the grants that count now, by the burn order.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-use diesel::prelude::*;
+use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Numeric, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -11,10 +11,9 @@ use rust_decimal::Decimal;
 use super::burnables::{self, BookedGrant};
 use super::columns::Milliseconds;
 use super::prepared::sql_query;
-use super::schema::grants;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, advances, instant, rolled_amounts};
 use crate::domain::burn::{BurnPlace, Burnable, burn};
-use crate::domain::grant::{GrantId, Priority, Recurrence};
+use crate::domain::grant::{GrantId, Priority};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
 use crate::domain::rollover::RolledAmount;
@@ -35,6 +34,8 @@ pub struct GrantLeft {
     pub priority: Priority,
     /// Whether a plan that was raised inside the period gives it.
     pub is_of_plan: bool,
+    /// Whether it is given in each period anew.
+    pub recurs: bool,
 }
 
 #[derive(QueryableByName)]
@@ -69,7 +70,9 @@ impl Quota {
         let mut left: Vec<_> = grants.into_iter().filter(|grant| grant.counts_at(at_ms)).collect();
         left.sort_by_key(|grant| grant.burnable.place);
         let left = left.into_iter().filter_map(
-            |BookedGrant { burnable: Burnable { place, amount, is_of_plan, .. }, made_as, .. }| {
+            |BookedGrant {
+                 burnable: Burnable { place, amount, is_of_plan, .. }, made_as, recurs, ..
+             }| {
                 let remaining = amount - burnt.get(&place).copied().unwrap_or_default();
                 let left = GrantLeft {
                     id: made_as,
@@ -77,6 +80,7 @@ impl Quota {
                     expires_at_ms: place.expires_at_ms,
                     priority: place.priority,
                     is_of_plan,
+                    recurs,
                 };
                 (!remaining.is_zero()).then_some(left)
             },
@@ -121,31 +125,14 @@ impl Ledger {
             async move {
                 let found = read(connection, &tenant, Some(&meter), at_ms).await?.remove(&meter);
                 let Some(mut left) = found.unwrap_or_else(|| Some(Vec::new())) else { return Ok(None) };
-                let once = given_once(connection, &tenant, &left).await?;
-                left.retain(|grant| !grant.is_of_plan && once.contains(&grant.id.uuid()));
+                // To void what recurs would end it for later periods too.
+                left.retain(|grant| !grant.is_of_plan && !grant.recurs);
                 Ok(Some(left))
             }
             .boxed()
         })
         .await
     }
-}
-
-/// Which of these are given once: to void what recurs would end it for later periods too.
-async fn given_once(
-    connection: &mut AsyncPgConnection,
-    tenant: &TenantId,
-    left: &[GrantLeft],
-) -> Result<HashSet<uuid::Uuid>, LedgerError> {
-    let ids: Vec<uuid::Uuid> = left.iter().map(|grant| grant.id.uuid()).collect();
-    let once: Vec<uuid::Uuid> = grants::table
-        .filter(grants::tenant.eq(tenant))
-        .filter(grants::id.eq_any(ids))
-        .filter(grants::recurrence.eq(Recurrence::None.as_str()))
-        .select(grants::id)
-        .load(connection)
-        .await?;
-    Ok(once.into_iter().collect())
 }
 
 /// What is left by meter, or of one meter; none where its grants are too many.

@@ -96,7 +96,7 @@ async fn what_was_damaged_is_named_and_mended_and_other_tenants_are_left_alone(
 async fn a_balance_without_entries_is_missed_where_a_period_needs_it_to_be_closed_and_made_again() {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.with_plan(json!([]), json!([quota_of("0").with("max_rollover", "5")])).await;
-    app.use_pages("a", 1).await.is_problem(429, "quota_exceeded");
+    app.use_pages("a", 1).await.is_problem(402, "exceeds_plan");
     app.drained().await;
     let before = rows(&app.database, FIGURES).await;
     assert_eq!(before.len(), 1, "{before:?}");
