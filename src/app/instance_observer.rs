@@ -9,7 +9,7 @@ use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{OutboxId, Partition};
 use crate::gate::Gate;
 use crate::ledger::Reconciliation;
-use crate::operations::{Operations, Positions};
+use crate::operations::{Operations, Positions, Work};
 use crate::telemetry::labels;
 use crate::writer::{Alarm, WriterObserver};
 
@@ -131,6 +131,12 @@ impl WriterObserver for InstanceObserver {
             Alarm::GivenUp { partition, cursor } => {
                 metrics.alarm(labels::Alarm::Memory);
                 tracing::error!(%partition, %cursor, "the tail of this epoch after the cursor does not continue what was booked; it is abandoned");
+            }
+            Alarm::Unreadable { partition } => {
+                let (operations, outbox) = (self.operations.clone(), format!("outbox of {partition}"));
+                tokio::spawn(async move {
+                    operations.damage.pass_over(Work::Booking, &outbox, &"it cannot be read").await;
+                });
             }
             Alarm::Doubt { partition, reason } => self.check_memory(*partition, reason),
             Alarm::Quarantined { partition, outbox_id, reason } => {

@@ -290,18 +290,18 @@ impl Gate {
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Forgets the scripts: none runs until they are loaded again.
+    pub fn forget_scripts(&self) {
+        self.digests.store(None);
+    }
+
     /// Loads all scripts, salted with the run id. The caller must have verified the partitions of the node that has it.
-    ///
-    /// Errors: the node does not answer, or another one does by now; then no script is used.
     pub async fn load_scripts(&self, run_id: &str) -> Result<(), GateError> {
         let mut digests = Vec::with_capacity(Script::ALL.len());
         for script in Script::ALL {
             let text = script.text(run_id)?;
             let digest = self.plain(redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
             digests.push(call::text(&digest)?.to_owned());
-        }
-        if self.meet().await? != run_id {
-            return Err(GateError::Unavailable("another server answers by now".into()));
         }
         self.digests.store(Some(Arc::new(Digests(digests))));
         Ok(())
@@ -316,14 +316,18 @@ impl Gate {
     /// The facts in a partition's `meta`; nothing of its outbox.
     pub async fn facts_of_meta(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
         let meta = self.keys.meta(partition);
-        let fields =
-            self.plain(redis::cmd("HMGET").arg(meta).arg(&["epoch", "swept"])).await?.into_sequence();
+        let fields = self
+            .plain(redis::cmd("HMGET").arg(meta).arg(&["epoch", "swept", "floor"]))
+            .await?
+            .into_sequence();
         let fields = fields.map_err(|_| crate::domain::codec::Undecodable("meta"))?;
         let number = |at: usize| match fields.get(at) {
             Some(value @ Value::BulkString(_)) => call::integer(value).map(Some),
             _ => Ok(None),
         };
         let epoch = number(0)?.and_then(|epoch| u64::try_from(epoch).ok()).map(Epoch);
+        // Adopting an epoch reads it too.
+        number(2)?;
         Ok(PartitionFacts { epoch, last_id: None, swept: number(1)? })
     }
 
@@ -338,7 +342,7 @@ impl Gate {
     pub async fn swept_ms(&self) -> Result<Option<i64>, GateError> {
         let mut newest = None;
         for partition in self.partitions() {
-            newest = newest.max(self.partition_facts(partition).await?.swept);
+            newest = newest.max(self.facts_of_meta(partition).await?.swept);
         }
         let bucket_ms = self.options.due_bucket_ms;
         Ok(newest.map(|bucket| bucket.saturating_add(1).saturating_mul(bucket_ms).saturating_sub(1)))
@@ -354,11 +358,11 @@ impl Gate {
         }
     }
 
-    /// Asks whether the server takes writes.
+    /// Asks whether the server takes writes, at least those that free memory.
     ///
     /// Errors: it takes none, with its reason, or does not answer.
     pub async fn ask_for_writes(&self) -> Result<(), GateError> {
-        self.plain(redis::cmd("EVAL").arg(watch::WOULD_WRITE).arg(0)).await.map(drop)
+        self.plain(redis::cmd("EVAL").arg(watch::WOULD_FREE).arg(0)).await.map(drop)
     }
 
     async fn measure_time(&self) -> Result<(), GateError> {

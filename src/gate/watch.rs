@@ -30,7 +30,9 @@ pub struct OutboxState {
 
 /// It writes nothing. By its header, the server refuses it whenever it would refuse a writing script: without memory or
 /// disk, or as a replica.
-pub(super) const WOULD_WRITE: &str = "#!lua\nreturn 1";
+const WOULD_WRITE: &str = "#!lua\nreturn 1";
+/// The same, but a full memory does not refuse it, as it refuses no script that frees memory.
+pub(super) const WOULD_FREE: &str = "#!lua flags=allow-oom\nreturn 1";
 
 /// The result of one look.
 struct Looked {

@@ -421,7 +421,9 @@ impl From<OperationError> for Problem {
                 problem.0.applied = Some("gate");
                 problem
             }
-            cause @ (OperationError::ForeignMemory | OperationError::Internal(_)) => {
+            cause @ (OperationError::ForeignMemory
+            | OperationError::DamagedMemory(_)
+            | OperationError::Internal(_)) => {
                 tracing::error!(%cause, "the service failed to answer");
                 Self::new(Code::Internal, "The service failed to answer; the fault has been logged.")
             }

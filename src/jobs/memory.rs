@@ -1,5 +1,5 @@
-//! Checks the gate's memory again while it is in doubt, in every instance whatever its roles: one that only books, or only
-//! runs jobs, may meet no call whose alarm would lead to a check.
+//! Checks the gate's memory again while it is in doubt, in every instance whatever its roles: one that only books, or
+//! only runs jobs, may meet no call whose alarm would lead to a check.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -95,7 +95,7 @@ pub(crate) struct BookedGrant {
     pub(crate) burnable: Burnable,
     /// The grant that it repeats, or its own id.
     pub(crate) made_as: GrantId,
-    /// Whether it is given in each period anew.
+    /// Whether it is given in each period.
     pub(crate) recurs: bool,
     /// Whether it was voided; its end may not be cut yet.
     pub(crate) is_voided: bool,

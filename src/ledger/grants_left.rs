@@ -34,7 +34,7 @@ pub struct GrantLeft {
     pub priority: Priority,
     /// Whether a plan that was raised inside the period gives it.
     pub is_of_plan: bool,
-    /// Whether it is given in each period anew.
+    /// Whether it is given in each period.
     pub recurs: bool,
 }
 

@@ -45,6 +45,8 @@ pub enum Work {
     Undo,
     /// Redelivering parked calls.
     Replay,
+    /// Booking what an outbox holds.
+    Booking,
 }
 
 impl Work {
@@ -62,6 +64,7 @@ impl Work {
             Self::Repair => "repair",
             Self::Undo => "undo",
             Self::Replay => "replay of parked calls",
+            Self::Booking => "booking",
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::domain::adjustment::AdjustmentId;
 use crate::domain::amount::UNITS_MAX;
 use crate::domain::grant::GrantId;
-use crate::domain::ids::ReservationId;
+use crate::domain::ids::{Partition, ReservationId};
 use crate::domain::instant::rfc3339;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
@@ -108,6 +108,11 @@ pub enum OperationError {
          Postgres that belongs to the other"
     )]
     ForeignMemory,
+    /// The gate has something else where the facts of a partition should be.
+    #[error(
+        "the `meta` of partition {0} in Redis is damaged: delete this key, its tenants are restored from the ledger"
+    )]
+    DamagedMemory(Partition),
     /// A fault of the service: logged once, the caller gets a fixed text.
     #[error("internal fault: {0}")]
     Internal(String),

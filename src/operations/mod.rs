@@ -150,8 +150,8 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Loads policy and keys, looks at the node's clock and backlog, checks its memory and loads the scripts. Whoever
-    /// `waits_for_gate` starts without one that does not answer.
+    /// Loads policy and keys, looks at the node's clock and backlog, checks its memory and loads the scripts. With
+    /// `waits_for_gate` it starts without one that does not answer.
     ///
     /// Errors: the ledger does not answer, what is stored cannot be read by this version, or the gate cannot be used by
     /// one that does not wait for it.

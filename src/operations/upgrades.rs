@@ -213,7 +213,8 @@ impl Upgrades {
     }
 
     /// Puts the tenant on the plan, and notes that its quotas follow it, both ways unless it only raises. Each step is
-    /// safe to repeat, so that a run may end anywhere. Returns false where it is applied, superseded or declined by now.
+    /// safe to repeat, so that a run may end anywhere. Returns false where it is applied, superseded or declined
+    /// by now.
     async fn apply(&self, stored: &StoredUpgrade) -> Answer<bool> {
         let known = self.known(stored.id).await?;
         if known.applied_at_ms.is_some() || known.effective_at_ms.is_none() {

@@ -40,6 +40,11 @@ pub enum Alarm {
         /// What it shows.
         reason: String,
     },
+    /// The outbox cannot be read: nothing of it is booked until it can. Reported at each pass.
+    Unreadable {
+        /// Which partition.
+        partition: Partition,
+    },
     /// An event went to quarantine.
     Quarantined {
         /// Which partition.

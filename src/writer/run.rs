@@ -358,15 +358,13 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         Ok((parts, pass))
     }
 
-    /// Reports each outbox that cannot be read, once until it can be read again.
+    /// Reports each outbox that cannot be read.
     fn note_unreadable(&mut self, from: &[(Partition, OutboxId)], read: &[(Partition, Vec<OutboxEntry>)]) {
         for (partition, _) in from {
             let Some(position) = self.partitions.get_mut(partition) else { continue };
             let is_unreadable = !read.iter().any(|(of, _)| of == partition);
-            if is_unreadable && !position.is_unreadable {
-                let sentence =
-                    format!("the outbox of partition {partition} is damaged: nothing of it is booked");
-                self.watch.failed(&sentence);
+            if is_unreadable {
+                self.watch.alarm(&Alarm::Unreadable { partition: *partition });
             }
             position.is_unreadable = is_unreadable;
         }
@@ -443,6 +441,9 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             dropped.insert(*partition, last);
         }
         for (partition, last) in dropped {
+            if self.partitions.get(&partition).is_some_and(|position| position.is_unreadable) {
+                continue;
+            }
             // Trimming keeps the event it names, so trimming up to the cursor keeps the last booked event.
             let below = self.partitions.get(&partition).map_or(last, |position| last.min(position.booked));
             self.outbox.trim(partition, below).await?;

@@ -149,6 +149,9 @@ async fn one_damaged_outbox_keeps_no_other_partition_from_being_used_and_booked(
     other.operations.memory.check.verify_node().await.unwrap();
     assert_eq!(newest_epoch(&app).await, issued, "damage calls for no new epoch at each check");
     other.stop().await;
+    let status = app.command(&["status", "--output", "json"]);
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(said.contains("outbox of"), "{said} {}", String::from_utf8_lossy(&status.stderr));
     redis::cmd("DEL").arg(&outbox).exec_async(&mut app.redis.connection().await).await.unwrap();
     assert_eq!(counted(&app).await, both("49", "0"));
     app.finish().await;
@@ -168,6 +171,11 @@ async fn where_a_partition_cannot_be_adopted_no_epoch_is_issued_and_limits_decid
         assert_eq!(used.body["degraded"], true, "{used:?}");
     }
     assert_eq!(newest_epoch(&app).await, issued);
+    let mut serve = tollgate(&["serve", "--listen", "127.0.0.1:0"]);
+    serve.envs(app.variables());
+    let refused = tokio::task::spawn_blocking(move || serve.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("is damaged"), "{said}");
     redis::cmd("DEL").arg(&meta).exec_async(&mut app.redis.connection().await).await.unwrap();
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("8", "0"));
@@ -199,6 +207,33 @@ async fn a_redis_that_takes_no_writes_after_a_restart_is_issued_no_epochs_and_no
     assert_eq!(newest_epoch(&app).await, issued);
     replica_of(&app, ["NO", "ONE"]).await;
     replayed(&app).await;
+    assert_eq!(counted(&app).await, both("8", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_redis_that_restarts_goes_on_with_what_frees_its_memory() {
+    let mut app = spawn_app().await;
+    limited(&app, "deny", json!([])).await;
+    let held = hold(&app, "10").await;
+    app.drained().await;
+    let maxmemory = async |app: &TestApp, bytes: &str| {
+        let mut redis = app.redis.connection().await;
+        redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
+    };
+    app.redis.restart().unwrap();
+    maxmemory(&app, "1").await;
+    wait_for("the hold is consumed at the gate", PATIENCE, async || {
+        let consumed = app.consume(&held, "7").await;
+        (consumed.status == 200 && consumed.body["degraded"] != true).then_some(())
+    })
+    .await;
+    app.post_keyed(USAGE, "more", pages("1")).await.is_problem(503, "gate_unavailable");
+    maxmemory(&app, "0").await;
+    wait_for("Redis is known to take writes", PATIENCE, async || {
+        (app.post_keyed(USAGE, "more", pages("1")).await.status == 201).then_some(())
+    })
+    .await;
     assert_eq!(counted(&app).await, both("8", "0"));
     app.finish().await;
 }

@@ -1,5 +1,5 @@
--- The grants that have ended at the end cut of this one, in the same period, and of which what is unburnt is not booked:
--- itself first.
+-- The grants that have ended at the end cut of this one, in the same period, and of which what is unburnt is not
+-- booked: itself first.
 SELECT g.id, coalesce(g.voided_at, g.expires_at) AS ended_at
 FROM cuts c
 JOIN cuts m USING (tenant, meter, period_start, epoch, sequence)

@@ -168,8 +168,7 @@ impl MemoryCheck {
         self.core.gate.meet().await.map_err(|error| match error {
             GateError::UnsafeServer(sentence) => {
                 tracing::error!(sentence, "the gate is not used");
-                let refused = Some((Instant::now(), sentence.clone()));
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+                self.refuse(&sentence);
                 OperationError::GateUnavailable(sentence)
             }
             other => other.into(),
@@ -189,19 +188,34 @@ impl MemoryCheck {
         } else {
             self.begin_epochs(&rows, &found, &run_id).await?;
         }
-        self.core.gate.load_scripts(&run_id).await?;
-        Ok(())
+        self.load_scripts(&run_id).await
+    }
+
+    /// Loads the scripts, unless another server answers by now.
+    async fn load_scripts(&self, run_id: &str) -> Answer<()> {
+        self.core.gate.load_scripts(run_id).await?;
+        if self.run_id().await? == run_id {
+            return Ok(());
+        }
+        self.core.gate.forget_scripts();
+        Err(OperationError::GateUnavailable("another server answers by now".into()))
+    }
+
+    /// Notes why the server that answers is refused.
+    fn refuse(&self, why: &str) {
+        let refused = Some((Instant::now(), why.to_owned()));
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     /// What the gate has of these partitions, in the same order. An outbox that cannot be read counts as one that has
     /// lost its events: it does not keep other partitions from being used, nor call for a new epoch at every check.
     ///
-    /// Errors: the gate does not answer, or a `meta` cannot be read. No epoch could be adopted there, so none is issued.
+    /// Errors: the gate does not answer, or a `meta` cannot be read: no epoch could be adopted there.
     async fn memory_of(&self, rows: &[PartitionRow]) -> Answer<Vec<PartitionFacts>> {
         let mut found = Vec::with_capacity(rows.len());
         for PartitionRow { partition, .. } in rows {
             let facts = self.core.gate.facts_of_meta(*partition).await;
-            let facts = facts.map_err(|error| damaged("meta", *partition, error))?;
+            let facts = facts.map_err(|error| self.unreadable(*partition, error))?;
             let last_id = match self.core.gate.last_event(*partition).await {
                 Err(GateError::Undecodable(what)) => {
                     tracing::error!(%partition, %what, "the outbox of a partition is damaged");
@@ -212,6 +226,19 @@ impl MemoryCheck {
             found.push(PartitionFacts { last_id, ..facts });
         }
         Ok(found)
+    }
+
+    /// Refuses a node of which the `meta` of a partition cannot be read.
+    fn unreadable(&self, partition: Partition, error: GateError) -> OperationError {
+        match error {
+            GateError::Undecodable(what) => {
+                tracing::error!(%partition, %what, "the memory of a partition is damaged: the gate is not used");
+                let damaged = OperationError::DamagedMemory(partition);
+                self.refuse(&damaged.to_string());
+                damaged
+            }
+            error => error.into(),
+        }
     }
 
     /// The newest epoch of a partition that the gate has or that this instance knows, if it is newer than the one that
@@ -228,7 +255,10 @@ impl MemoryCheck {
         run_id: &str,
     ) -> Answer<()> {
         // An epoch that cannot be adopted would be issued again at every check.
-        self.core.gate.ask_for_writes().await?;
+        if let Err(error) = self.core.gate.ask_for_writes().await {
+            self.refuse(&error.to_string());
+            return Err(error.into());
+        }
         let mut from = Vec::with_capacity(rows.len());
         for (row, facts) in rows.iter().zip(found) {
             let lost = self.lost_by_ledger(row, facts);
@@ -314,8 +344,7 @@ impl MemoryCheck {
             let dropped = self.core.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
             tracing::error!(%partition, %cursor, dropped, "events of the old epoch are dropped: they do not follow what was booked");
         }
-        self.core.gate.load_scripts(&run_id).await?;
-        Ok(())
+        self.load_scripts(&run_id).await
     }
 
     /// Checks the node where a call met an alarm, so that the call can be retried; says why where the gate is away, or
@@ -352,20 +381,11 @@ impl MemoryCheck {
             OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(
                 "its memory is in doubt and the ledger cannot be asked: {why}"
             )),
-            foreign @ OperationError::ForeignMemory => OperationError::GateUnavailable(foreign.to_string()),
+            unusable @ (OperationError::ForeignMemory | OperationError::DamagedMemory(_)) => {
+                OperationError::GateUnavailable(unusable.to_string())
+            }
             other => other,
         })
-    }
-}
-
-/// A value of a partition that cannot be read: without it the node is not used.
-fn damaged(key: &str, partition: Partition, error: GateError) -> OperationError {
-    match error {
-        GateError::Undecodable(what) => {
-            tracing::error!(%partition, %what, key, "the memory of a partition is damaged");
-            OperationError::GateUnavailable(format!("the {key} of partition {partition} is damaged: {what}"))
-        }
-        error => error.into(),
     }
 }
 

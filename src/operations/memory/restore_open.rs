@@ -71,7 +71,13 @@ impl Memory {
         let mut awaited = HashMap::new();
         for partition in self.core.gate.partitions() {
             let epoch = self.core.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-            let last_id = self.core.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
+            let last_id = match self.core.gate.last_event(partition).await {
+                Err(GateError::Undecodable(what)) => {
+                    tracing::error!(%partition, %what, "holds of a partition are not restored: its outbox is damaged");
+                    continue;
+                }
+                last => last?.unwrap_or_default(),
+            };
             awaited.insert(partition, Awaited { epoch, last_id });
         }
         Ok(awaited)

@@ -267,6 +267,7 @@ impl Outage {
         }
         match at_gate.map(|peeked| peeked.record) {
             Ok(Some(record)) if record.body.rest.is_some() => Ok(record),
+            Err(error) if !error.is_transient() => Err(error.into()),
             at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
                 match self.with_parked(id, bound, at_gate).await? {
                     Some(found) => Ok(found.record),

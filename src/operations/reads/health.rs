@@ -71,7 +71,7 @@ impl Health {
                 "clock",
                 self.core.gate.knows_time(self.core.wall_clock.now_ms()),
                 "The gate's time is trusted.",
-                "Redis's clock has stepped or differs from the host's; nothing is admitted until they agree or an admin accepts it.",
+                "Redis's clock has stepped or differs from the host's, or the host's from Postgres's where Redis has not answered yet, or the host was suspended; nothing is admitted until they agree or an admin accepts Redis's.",
             ),
             ledger,
         ]

@@ -459,7 +459,7 @@ fn named(walked: &BTreeSet<&'static str>) -> BTreeSet<String> {
 
 fn functions_of_the_ledger() -> BTreeSet<String> {
     let ledger = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger");
-    let folders = [ledger.to_owned(), format!("{ledger}/adjustments")];
+    let folders = [ledger.to_owned(), format!("{ledger}/adjustments"), format!("{ledger}/cuts")];
     let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
     let sources: Vec<_> = files.map(|path| fs::read_to_string(path).unwrap()).collect();

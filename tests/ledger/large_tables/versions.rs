@@ -1,4 +1,5 @@
-//! A tenant of which automation has written a version each minute: what held at an instant is found without reading all.
+//! A tenant of which automation has written a version each minute: what held at an instant is found without reading
+//! all.
 
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
