@@ -10,6 +10,7 @@ use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, Partition};
 use crate::embedded::Embedded;
+use crate::gate::GateError;
 use crate::jobs::overdue;
 use crate::ledger::{Damage, Fault, Ledger, QuarantineStatus, Quarantined, Rebuilt, VerifyOptions};
 use crate::settings::{Environment, Settings};
@@ -145,7 +146,12 @@ async fn state_rows(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> 
     let mut epochs = (u64::MAX, 0);
     let rows = reached.app.ledger.epochs().await?;
     for row in &rows {
-        let last = reached.app.gate.partition_facts(row.partition).await?.last_id.unwrap_or_default();
+        // A damaged outbox is among the damaged items.
+        let last = match reached.app.gate.last_event(row.partition).await {
+            Err(GateError::Undecodable(_)) => None,
+            last => last?,
+        };
+        let last = last.unwrap_or_default();
         if last > row.cursor {
             behind += 1;
             if last.epoch == row.cursor.epoch {

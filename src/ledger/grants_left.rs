@@ -20,6 +20,8 @@ use crate::domain::rollover::RolledAmount;
 
 /// How many grants of a period are folded for one answer.
 const FOLDED_MAX: i64 = 5_000;
+/// No bound on them.
+const ALL: i64 = i64::MAX - 1;
 
 /// What is left of a grant that counts now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Ledger {
     ) -> Result<BTreeMap<MeterId, Vec<GrantLeft>>, LedgerError> {
         let tenant = tenant.clone();
         let found = self.transact(BEGIN_LOOK_UP, move |connection| {
-            async move { read(connection, &tenant, None, at_ms).await }.boxed()
+            async move { read(connection, &tenant, None, at_ms, FOLDED_MAX).await }.boxed()
         });
         let first = |(meter, left): (MeterId, Option<Vec<GrantLeft>>)| {
             let mut left = left?;
@@ -112,22 +114,21 @@ impl Ledger {
     }
 
     /// The grants of a meter that count at `at_ms` (unix ms) and that an adjustment may void, in burn order: something
-    /// is left of them, no plan gives them, and they are given once. None where they are so many that they cannot be
-    /// folded.
+    /// is left of them, no plan gives them, and they are given once. However many they are, all are folded.
     pub async fn voidable_grants(
         &self,
         tenant: &TenantId,
         meter: &MeterId,
         at_ms: i64,
-    ) -> Result<Option<Vec<GrantLeft>>, LedgerError> {
+    ) -> Result<Vec<GrantLeft>, LedgerError> {
         let (tenant, meter) = (tenant.clone(), meter.clone());
         self.transact(BEGIN_LOOK_UP, move |connection| {
             async move {
-                let found = read(connection, &tenant, Some(&meter), at_ms).await?.remove(&meter);
-                let Some(mut left) = found.unwrap_or_else(|| Some(Vec::new())) else { return Ok(None) };
+                let found = read(connection, &tenant, Some(&meter), at_ms, ALL).await?.remove(&meter);
+                let mut left = found.flatten().unwrap_or_default();
                 // To void what recurs would end it for later periods too.
                 left.retain(|grant| !grant.is_of_plan && !grant.recurs);
-                Ok(Some(left))
+                Ok(left)
             }
             .boxed()
         })
@@ -143,15 +144,16 @@ async fn read(
     tenant: &TenantId,
     meter: Option<&MeterId>,
     at_ms: i64,
+    folded_max: i64,
 ) -> Result<Left, LedgerError> {
     let quotas = sql_query(include_str!("sql/burning_quotas.sql"))
         .bind::<Text, _>(tenant)
         .bind::<Timestamptz, _>(instant::from_ms(at_ms)?)
-        .bind::<BigInt, _>(FOLDED_MAX.saturating_add(1));
+        .bind::<BigInt, _>(folded_max.saturating_add(1));
     let mut quotas: Vec<Quota> = quotas.load(connection).await?;
     quotas.retain(|quota| meter.is_none_or(|meter| quota.meter == *meter));
     let (quotas, too_many): (Vec<_>, Vec<_>) =
-        quotas.into_iter().partition(|quota| quota.grants <= FOLDED_MAX);
+        quotas.into_iter().partition(|quota| quota.grants <= folded_max);
     let with_grants = quotas.iter().filter(|quota| quota.grants > 0);
     let periods: Vec<_> = with_grants.map(|quota| (tenant, &quota.meter, quota.period())).collect();
     let (mut grants, mut rolled) = (HashMap::new(), HashMap::new());

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use tollgate::app::Role;
+use tollgate::domain::ids::Partition;
 
 use super::gate_away::{PATIENCE, both, counted, hold, impatient, limited, replayed};
 use crate::support::app::*;
@@ -212,8 +213,8 @@ async fn a_redis_that_takes_no_writes_after_a_restart_is_issued_no_epochs_and_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_redis_that_restarts_goes_on_with_what_frees_its_memory() {
-    let mut app = spawn_app().await;
+async fn a_full_redis_that_has_lost_memory_goes_on_with_what_frees_it() {
+    let app = spawn_app().await;
     limited(&app, "deny", json!([])).await;
     let held = hold(&app, "10").await;
     app.drained().await;
@@ -221,8 +222,15 @@ async fn a_full_redis_that_restarts_goes_on_with_what_frees_its_memory() {
         let mut redis = app.redis.connection().await;
         redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
     };
-    app.redis.restart().unwrap();
     maxmemory(&app, "1").await;
+    let own = app.app().gate.partition_of(&"acme".parse().unwrap());
+    let meta = key_of(&app, own, "meta").await;
+    redis::cmd("DEL").arg(&meta).exec_async(&mut app.redis.connection().await).await.unwrap();
+    wait_for("the memory is checked", PATIENCE, async || {
+        let adopted = app.app().gate.facts_of_meta(own).await.ok()?.epoch;
+        (adopted.is_some() && app.app().operations.memory.check.verify_node().await.is_ok()).then_some(())
+    })
+    .await;
     wait_for("the hold is consumed at the gate", PATIENCE, async || {
         let consumed = app.consume(&held, "7").await;
         (consumed.status == 200 && consumed.body["degraded"] != true).then_some(())
@@ -244,12 +252,18 @@ async fn damaged(app: &TestApp, value: &str) -> String {
     let own = gate.partition_of(&"acme".parse().unwrap());
     let other = gate.partitions().find(|partition| *partition != own).unwrap();
     let mut redis = app.redis.connection().await;
-    let pattern = format!("tg1:{{{other}*}}:meta");
-    let meta: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut redis).await.unwrap();
-    let key = meta[0].replace(":meta", &format!(":{value}"));
+    let key = key_of(app, other, value).await;
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await.unwrap();
     redis::cmd("SET").arg(&key).arg("damaged").exec_async(&mut redis).await.unwrap();
     key
+}
+
+/// The key of a value of a partition.
+async fn key_of(app: &TestApp, partition: Partition, value: &str) -> String {
+    let pattern = format!("tg1:{{{partition}*}}:meta");
+    let mut redis = app.redis.connection().await;
+    let meta: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut redis).await.unwrap();
+    meta[0].replace(":meta", &format!(":{value}"))
 }
 
 /// The newest epoch that the ledger has issued.

@@ -41,12 +41,7 @@ impl Adjustments {
     /// The grants that may be voided now, in burn order, with what is left of each.
     async fn voidable(&self, terms: &AdjustmentTerms) -> Answer<Vec<GrantLeft>> {
         let (tenant, meter) = (&terms.tenant, meter_of(terms)?);
-        let found = self.core.ledger.voidable_grants(tenant, meter, self.core.gate_now_ms()).await?;
-        found.ok_or_else(|| {
-            let why =
-                format!("{tenant} has so many grants of {meter} that what is left of them is not known");
-            OperationError::field("/amount", why)
-        })
+        Ok(self.core.ledger.voidable_grants(tenant, meter, self.core.gate_now_ms()).await?)
     }
 
     /// Voids grants against the burn order until their unburnt parts make up the amount, and grants again what the last
@@ -104,8 +99,8 @@ impl Adjustments {
         }
     }
 
-    /// The grant that burns last of those that are not noted yet. `left` has what an earlier look has found: one of
-    /// which nothing is left by now gives nothing.
+    /// The grant that burns last of those that are not noted yet. `left` has what an earlier look has found: of these,
+    /// one that has ended since was taken by somebody else.
     async fn next_to_void(
         &self,
         terms: &AdjustmentTerms,
@@ -114,8 +109,12 @@ impl Adjustments {
     ) -> Answer<Option<GrantId>> {
         let noted: HashSet<GrantId> = noted.iter().map(|note| note.id).collect();
         let last = |left: &[GrantId]| left.iter().rev().copied().find(|id| !noted.contains(id));
-        if let Some(id) = last(left.as_slice()) {
-            return Ok(Some(id));
+        while let Some(id) = last(left.as_slice()) {
+            let counts = |grant: &StoredGrant| grant.voided_at_ms.is_none() && grant.settled_at_ms.is_none();
+            if self.core.ledger.grant(id).await?.is_some_and(|grant| counts(&grant)) {
+                return Ok(Some(id));
+            }
+            left.retain(|other| *other != id);
         }
         *left = self.voidable(terms).await?.iter().map(|grant| grant.id).collect();
         Ok(last(left.as_slice()))
