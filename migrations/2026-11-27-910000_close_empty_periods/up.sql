@@ -5,5 +5,8 @@ INSERT INTO balances (tenant, meter, period_start, period_end)
 SELECT q.tenant, q.meter, q.period_start, q.period_end
 FROM quota_periods q
 WHERE q.included = 0 AND (q.max_rollover > 0 OR q.preserve_overage) AND q.followed_version IS NULL
+    AND NOT EXISTS (
+        SELECT FROM balances b WHERE b.tenant = q.tenant AND b.meter = q.meter AND b.period_start = q.period_start
+    )
 ORDER BY q.tenant, q.meter, q.period_start
 ON CONFLICT DO NOTHING;

@@ -25,7 +25,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER billing_notes_billed_periods AFTER UPDATE OF billed_until ON billing FOR EACH ROW
-WHEN (OLD.billed_until < NEW.billed_until AND NEW.begun_at < NEW.billed_until) EXECUTE FUNCTION note_billed_period();
+WHEN ((OLD.begun_at IS NULL OR OLD.billed_until < NEW.billed_until) AND NEW.begun_at < NEW.billed_until) EXECUTE FUNCTION note_billed_period();
 CREATE TRIGGER billing_forgets_billed_periods AFTER DELETE ON billing FOR EACH ROW EXECUTE FUNCTION note_billed_period();
 
 -- All that was billed before counts as one period. Since the triggers were made nobody else bills.

@@ -225,7 +225,8 @@ async fn what_was_billed_before_an_upgrade_counts_as_one_period_and_the_version_
     let (database, _ledger) = ledger().await;
     undo_down_to(&database, "2026-11-27-930000_note_billed_periods").await;
     let billing = "INSERT INTO billing (tenant, billed_until, begun_at, next_end) VALUES \
-         ('acme', '2026-03-01Z', '2026-01-01Z', '2026-04-01Z'), ('new', '2026-03-10Z', NULL, '2026-04-01Z')";
+         ('acme', '2026-03-01Z', '2026-01-01Z', '2026-04-01Z'), ('new', '2026-03-10Z', NULL, '2026-04-01Z'), \
+         ('old', '2026-04-01T00:00:10Z', NULL, '2026-04-01Z')";
     as_owner(&database, billing).await.unwrap();
     Ledger::migrate(&database.url).await.unwrap();
     let noted = "SELECT tenant, to_char(period_start AT TIME ZONE 'UTC', 'MM') AS start, \
@@ -235,9 +236,9 @@ async fn what_was_billed_before_an_upgrade_counts_as_one_period_and_the_version_
         "UPDATE billing SET billed_until = '2026-04-01Z', begun_at = coalesce(begun_at, '2026-03-01Z')";
     as_owner(&database, bill).await.unwrap();
     // Of these it is not known which documents they have.
-    assert_eq!(rows(&database, noted).await, ["acme 01 03 0", "acme 03 04", "new 03 04"]);
+    assert_eq!(rows(&database, noted).await, ["acme 01 03 0", "acme 03 04", "new 03 04", "old 03 04"]);
     as_owner(&database, "DELETE FROM billing WHERE tenant = 'acme'").await.unwrap();
-    assert_eq!(rows(&database, noted).await, ["new 03 04"]);
+    assert_eq!(rows(&database, noted).await, ["new 03 04", "old 03 04"]);
 }
 
 const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";

@@ -1,6 +1,7 @@
 -- Up to when tenants are billed beside the periods that were: each begins no later than the one before has ended, and
 -- has the documents that were numbered since. A period that an instance of an earlier version has billed, or that
--- stands for all before an upgrade, says less: its documents are of some period up to it.
+-- stands for all before an upgrade, says less: its documents are of some period up to it. So are those of a tenant's
+-- first period: an earlier tenant of its name may have left some.
 WITH noted AS (
     SELECT tenant, period_start, period_end, last_number, lag(period_end) OVER w AS ended_before
     FROM billed_periods
@@ -47,5 +48,5 @@ WHERE (p.period_end IS NULL AND w.newest IS NOT NULL) OR s.billed_in >= p.period
     WHERE b.tenant = s.tenant AND b.period_end < p.period_end
     ORDER BY b.period_end DESC
     LIMIT 1
-), true)
+), false)
 LIMIT $2
