@@ -226,7 +226,7 @@ async fn what_was_billed_before_an_upgrade_counts_as_one_period_and_the_version_
     undo_down_to(&database, "2026-11-27-930000_note_billed_periods").await;
     let billing = "INSERT INTO billing (tenant, billed_until, begun_at, next_end) VALUES \
          ('acme', '2026-03-01Z', '2026-01-01Z', '2026-04-01Z'), ('new', '2026-03-10Z', NULL, '2026-04-01Z'), \
-         ('old', '2026-04-01T00:00:10Z', NULL, '2026-04-01Z')";
+         ('old', '2026-04-01T00:00:10Z', NULL, '2026-05-01Z')";
     as_owner(&database, billing).await.unwrap();
     Ledger::migrate(&database.url).await.unwrap();
     let noted = "SELECT tenant, to_char(period_start AT TIME ZONE 'UTC', 'MM') AS start, \
