@@ -14,6 +14,8 @@ use crate::telemetry::labels;
 use crate::writer::{Alarm, WriterObserver};
 
 const DOUBT_AGAIN: Duration = Duration::from_secs(1);
+/// How often the node is checked for one report of amnesia: while it lasts, the writer reports it again.
+const DOUBTS_OF_A_REPORT: u32 = 5;
 
 /// The observer of this instance's writer.
 pub(super) struct InstanceObserver {
@@ -116,7 +118,10 @@ impl WriterObserver for InstanceObserver {
                 let operations = self.operations.clone();
                 let (partition, cursor) = (*partition, *cursor);
                 tokio::spawn(async move {
-                    while let Err(error) = operations.memory.check.doubt(partition, cursor).await {
+                    for _ in 0..DOUBTS_OF_A_REPORT {
+                        let Err(error) = operations.memory.check.doubt(partition, cursor).await else {
+                            return;
+                        };
                         tracing::error!(%partition, %error, "no new epoch could be issued yet");
                         tokio::time::sleep(DOUBT_AGAIN).await;
                     }

@@ -9,7 +9,7 @@ use crate::ledger::Reconciliation;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Alarm {
     /// The entry at the cursor is missing or differs: the partition's memory went back. Nothing more of it is booked
-    /// until it has a new epoch.
+    /// until it has a new epoch. Reported every few seconds until then.
     Amnesia {
         /// Which partition.
         partition: Partition,

@@ -1,5 +1,9 @@
 //! The writer's position in a partition, and which events of its outbox come next.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::apply::PartitionEvents;
 use super::batch::{Reading, follow};
 use super::observer::Alarm;
@@ -13,8 +17,10 @@ pub(super) struct Position {
     pub(super) booked: OutboxId,
     booked_hash: Option<[u8; 32]>,
     pub(super) issued: Epoch,
-    /// The cursor at which amnesia was reported, so that it is reported once.
+    /// The cursor at which amnesia was found.
     doubted: Option<OutboxId>,
+    /// When it was reported last.
+    reported_at: Option<Instant>,
     /// The last epoch whose tail is abandoned in the ledger.
     pub(super) given_up: Epoch,
     /// How many passes in a row met an epoch that the ledger has not issued.
@@ -29,6 +35,8 @@ pub(super) struct Position {
 
 /// How many passes may meet an unknown epoch before it is an alarm.
 const UNKNOWN_EPOCHS_MAX: u8 = 5;
+/// How long after a report amnesia that lasts is reported again.
+const REPORTED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 impl Position {
     pub(super) fn new(booked: OutboxId) -> Self {
@@ -37,6 +45,7 @@ impl Position {
             booked_hash: None,
             issued: booked.epoch,
             doubted: None,
+            reported_at: None,
             given_up: Epoch(0),
             unknown_epochs: 0,
             is_unreadable: false,
@@ -63,7 +72,7 @@ impl Position {
     }
 
     /// Returns the events to book next and whether the old epoch's tail is abandoned. Err: memory in doubt; the alarm
-    /// is set once, when certain.
+    /// is set when that is certain, and again now and then.
     pub(super) fn take(
         &mut self,
         partition: Partition,
@@ -79,13 +88,28 @@ impl Position {
                 self.doubted = (is_full && events.is_empty()).then_some(booked);
                 Ok((PartitionEvents { partition, booked, events, gaps }, gives_up))
             }
-            Reading::Amnesia => Err((self.doubted.replace(booked) != Some(booked)).then_some(amnesia)),
+            Reading::Amnesia => {
+                let is_new = self.doubted.replace(booked) != Some(booked);
+                Err(self.is_due(is_new).then_some(amnesia))
+            }
             Reading::UnknownEpoch(_) => {
                 // At first the epoch may just have been issued; if it stays unknown, the ledger itself went back.
                 self.unknown_epochs = self.unknown_epochs.saturating_add(1);
-                Err((self.unknown_epochs == UNKNOWN_EPOCHS_MAX).then_some(amnesia))
+                let is_certain = self.unknown_epochs >= UNKNOWN_EPOCHS_MAX;
+                let is_new = self.unknown_epochs == UNKNOWN_EPOCHS_MAX;
+                Err((is_certain && self.is_due(is_new)).then_some(amnesia))
             }
         }
+    }
+
+    /// Whether amnesia is to be reported: at once where it is new, and now and then while it lasts, because the ledger
+    /// may have lost the epoch that was issued for it.
+    fn is_due(&mut self, is_new: bool) -> bool {
+        let is_due = is_new || self.reported_at.is_none_or(|at| at.elapsed() >= REPORTED_AGAIN_AFTER);
+        if is_due {
+            self.reported_at = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Where to read from: the cursor itself, or the epoch after an abandoned one, whose tail is never booked even if
