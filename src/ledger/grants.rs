@@ -313,8 +313,6 @@ async fn book(
         return Err(LedgerError::Damaged("a quota's period that was just opened is gone".into()));
     };
     let window = Window { start_ms, end_ms: end.timestamp_millis() };
-    let begin = posting(stored, window, 1, stored.effective_at_ms, grant(window, stored.amount));
-    journal::post_beside_outbox(connection, partition, vec![begin]).await?;
     let goes_on = stored.recurrence == Recurrence::None
         && stored.expires_at_ms > window.end_ms
         && quota_changes::find(connection, &stored.tenant, stored.id).await?.is_none();
@@ -328,6 +326,9 @@ async fn book(
     } else {
         cuts::end_without(connection, (&stored.tenant, stored.id)).await?;
     }
+    // After the cuts, as the writer does: a batch makes those that are due before it moves balances.
+    let begin = posting(stored, window, 1, stored.effective_at_ms, grant(window, stored.amount));
+    journal::post_beside_outbox(connection, partition, vec![begin]).await?;
     Ok((start_ms, goes_on))
 }
 
