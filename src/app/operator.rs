@@ -10,7 +10,6 @@ use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, Partition};
 use crate::embedded::Embedded;
-use crate::gate::GateError;
 use crate::jobs::overdue;
 use crate::ledger::{Damage, Fault, Ledger, QuarantineStatus, Quarantined, Rebuilt, VerifyOptions};
 use crate::settings::{Environment, Settings};
@@ -146,12 +145,7 @@ async fn state_rows(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> 
     let mut epochs = (u64::MAX, 0);
     let rows = reached.app.ledger.epochs().await?;
     for row in &rows {
-        // A damaged outbox is among the damaged items.
-        let last = match reached.app.gate.last_event(row.partition).await {
-            Err(GateError::Undecodable(_)) => None,
-            last => last?,
-        };
-        let last = last.unwrap_or_default();
+        let last = reached.app.gate.last_readable_event(row.partition).await?.unwrap_or_default();
         if last > row.cursor {
             behind += 1;
             if last.epoch == row.cursor.epoch {

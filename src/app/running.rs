@@ -258,15 +258,11 @@ impl App {
     ///
     /// Errors: a server is missing or unsafe, or holds another installation.
     pub async fn connect(settings: &Settings, clock: Clock) -> Result<Self, AppError> {
-        Self::over(settings, clock, Gate::connect, false).await
+        Self::over(settings, clock, false).await
     }
 
-    async fn over(
-        settings: &Settings,
-        clock: Clock,
-        connect: impl AsyncFnOnce(GateOptions) -> Result<Gate, GateError>,
-        waits_for_gate: bool,
-    ) -> Result<Self, AppError> {
+    /// One that `waits_for_gate` goes on without a gate that does not answer.
+    async fn over(settings: &Settings, clock: Clock, waits_for_gate: bool) -> Result<Self, AppError> {
         let metrics = Arc::new(Metrics::new());
         let of_ledger = |source| AppError::ledger(settings, source);
         let ledger = Ledger::connect(ledger_options(settings)).await.map_err(of_ledger)?;
@@ -276,7 +272,10 @@ impl App {
         }
         let fingerprint = *blake3::hash(&secret_bytes(settings)).as_bytes();
         ledger.install(settings.gate.partitions, fingerprint).await.map_err(of_ledger)?;
-        let gate = connect(gate_options(settings)).await;
+        let gate = match waits_for_gate {
+            true => Gate::connect_if_there(gate_options(settings)).await,
+            false => Gate::connect(gate_options(settings)).await,
+        };
         let gate = Arc::new(gate.map_err(|source| AppError::gate(settings, source))?);
         let positions = Arc::new(Positions::new(settings.gate.partitions));
         let options = operations_options(settings)?;
@@ -314,7 +313,7 @@ impl App {
     ///
     /// Errors: Redis is unsafe, Postgres is missing or holds another installation; or a port cannot be taken.
     pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
-        let mut app = Self::over(settings, clock, Gate::connect_if_there, true).await?;
+        let mut app = Self::over(settings, clock, true).await?;
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         let (connected, hears_changes) = oneshot::channel();

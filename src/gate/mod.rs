@@ -112,13 +112,11 @@ pub struct GateOptions {
     pub secret: [u8; 32],
 }
 
-/// The facts in a partition's memory.
+/// The facts in a partition's `meta`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PartitionFacts {
+pub struct MetaFacts {
     /// Its epoch; none when its memory is missing.
     pub epoch: Option<Epoch>,
-    /// The outbox's last id; none when the outbox is missing.
-    pub last_id: Option<OutboxId>,
     /// The last due bucket that is finished.
     pub swept: Option<i64>,
 }
@@ -307,14 +305,8 @@ impl Gate {
         Ok(())
     }
 
-    /// The facts in a partition's memory, read by plain commands.
-    pub async fn partition_facts(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
-        let facts = self.facts_of_meta(partition).await?;
-        Ok(PartitionFacts { last_id: self.last_event(partition).await?, ..facts })
-    }
-
-    /// The facts in a partition's `meta`; nothing of its outbox.
-    pub async fn facts_of_meta(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
+    /// The facts in a partition's `meta`, read by a plain command.
+    pub async fn meta_facts(&self, partition: Partition) -> Result<MetaFacts, GateError> {
         let meta = self.keys.meta(partition);
         let fields = self
             .plain(redis::cmd("HMGET").arg(meta).arg(&["epoch", "swept", "floor"]))
@@ -328,21 +320,29 @@ impl Gate {
         let epoch = number(0)?.and_then(|epoch| u64::try_from(epoch).ok()).map(Epoch);
         // Adopting an epoch reads it too.
         number(2)?;
-        Ok(PartitionFacts { epoch, last_id: None, swept: number(1)? })
+        Ok(MetaFacts { epoch, swept: number(1)? })
     }
 
-    /// The place of the last event in a partition's outbox, if it has any.
+    /// The place of the last event in a partition's outbox, if it has any; read by a plain command.
     pub async fn last_event(&self, partition: Partition) -> Result<Option<OutboxId>, GateError> {
         let outbox = self.keys.outbox(partition);
         let last = self.plain(redis::cmd("XREVRANGE").arg(outbox).arg(&["+", "-", "COUNT", "1"])).await?;
         Ok(outbox::read_entries(last)?.first().map(|(id, _)| *id))
     }
 
+    /// The same, and none also where the outbox is damaged: the writer reports that.
+    pub async fn last_readable_event(&self, partition: Partition) -> Result<Option<OutboxId>, GateError> {
+        match self.last_event(partition).await {
+            Err(GateError::Undecodable(_)) => Ok(None),
+            last => last,
+        }
+    }
+
     /// The end of the last second that was swept in any partition (gate time, unix ms); none before the first sweep.
     pub async fn swept_ms(&self) -> Result<Option<i64>, GateError> {
         let mut newest = None;
         for partition in self.partitions() {
-            newest = newest.max(self.facts_of_meta(partition).await?.swept);
+            newest = newest.max(self.meta_facts(partition).await?.swept);
         }
         let bucket_ms = self.options.due_bucket_ms;
         Ok(newest.map(|bucket| bucket.saturating_add(1).saturating_mul(bucket_ms).saturating_sub(1)))

@@ -20,8 +20,6 @@ use crate::domain::rollover::RolledAmount;
 
 /// How many grants of a period are folded for one answer.
 const FOLDED_MAX: i64 = 5_000;
-/// No bound on them.
-const ALL: i64 = i64::MAX - 1;
 
 /// What is left of a grant that counts now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +122,7 @@ impl Ledger {
         let (tenant, meter) = (tenant.clone(), meter.clone());
         self.transact(BEGIN_LOOK_UP, move |connection| {
             async move {
-                let found = read(connection, &tenant, Some(&meter), at_ms, ALL).await?.remove(&meter);
+                let found = read(connection, &tenant, Some(&meter), at_ms, i64::MAX).await?.remove(&meter);
                 let mut left = found.flatten().unwrap_or_default();
                 // To void what recurs would end it for later periods too.
                 left.retain(|grant| !grant.is_of_plan && !grant.recurs);

@@ -201,7 +201,7 @@ impl Adjustments {
 
     /// Waits until what the gate has counted by now is booked: only then it is certain what was not used.
     async fn catch_up(&self, partition: Partition) -> Answer<()> {
-        let last_id = self.core.gate.partition_facts(partition).await?.last_id;
+        let last_id = self.core.gate.last_event(partition).await?;
         self.core.progress.catch_up(partition, last_id.unwrap_or_default()).await
     }
 

@@ -60,10 +60,9 @@ impl Erasure {
     async fn settle(&self, entry: &TenantEntry) -> Answer<()> {
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
-            match self.core.gate.partition_facts(entry.partition).await {
-                Ok(facts) => {
-                    let last_id = facts.last_id.unwrap_or_default();
-                    return self.core.progress.catch_up(entry.partition, last_id).await;
+            match self.core.gate.last_event(entry.partition).await {
+                Ok(last_id) => {
+                    return self.core.progress.catch_up(entry.partition, last_id.unwrap_or_default()).await;
                 }
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {

@@ -168,7 +168,7 @@ impl GrantVerbs {
             self.memory.send_capacity(&entry, &stored.meter, 0).await?;
         }
         let partition = self.core.gate.partition_of(&stored.tenant);
-        let after = self.core.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
+        let after = self.core.gate.last_event(partition).await?.unwrap_or_default();
         Ok(self.core.ledger.want_end(stored.clone(), after).await?)
     }
 

@@ -213,8 +213,8 @@ impl PlanChanges {
     /// booked as of the cut, and the gate gets the exact capacity.
     async fn lower(&self, entry: &TenantEntry, change: &QuotaChange) -> Answer<bool> {
         self.memory.send_capacity(entry, &change.meter, 0).await?;
-        let facts = self.core.gate.partition_facts(entry.partition).await?;
-        self.core.ledger.want_lowered(change.clone(), facts.last_id.unwrap_or_default()).await?;
+        let last_id = self.core.gate.last_event(entry.partition).await?;
+        self.core.ledger.want_lowered(change.clone(), last_id.unwrap_or_default()).await?;
         self.memory.settle_grants(Some(&change.tenant)).await?;
         let stands = self.core.ledger.quota_change(&change.tenant, change.id).await?;
         if stands.is_none_or(|stands| stands.changed.is_none()) {

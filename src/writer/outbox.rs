@@ -27,8 +27,8 @@ pub enum OutboxError {
 
 /// The gate's outboxes.
 pub trait Outbox: Send + Sync + 'static {
-    /// Reads at most `count` entries of each partition, beginning with the given place, in one round trip. A partition
-    /// whose outbox cannot be read is left out.
+    /// Reads at most `count` entries of each partition, beginning with the given place, in one round trip and in the
+    /// order given. A partition whose outbox cannot be read is left out.
     fn read(
         &self,
         from: &[(Partition, OutboxId)],

@@ -358,11 +358,12 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         Ok((parts, pass))
     }
 
-    /// Reports each outbox that cannot be read.
+    /// Reports each outbox that cannot be read: it is not among those that were, which come in the order asked for.
     fn note_unreadable(&mut self, from: &[(Partition, OutboxId)], read: &[(Partition, Vec<OutboxEntry>)]) {
+        let mut read = read.iter().map(|(partition, _)| partition).peekable();
         for (partition, _) in from {
+            let is_unreadable = read.next_if_eq(&partition).is_none();
             let Some(position) = self.partitions.get_mut(partition) else { continue };
-            let is_unreadable = !read.iter().any(|(of, _)| of == partition);
             if is_unreadable {
                 self.watch.alarm(&Alarm::Unreadable { partition: *partition });
             }

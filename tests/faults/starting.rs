@@ -1,14 +1,25 @@
 //! Instances that start on a bad day: without Redis, or on one that they must not use.
 
+use std::process::Command;
+
 use serde_json::json;
 use tollgate::app::Role;
 use tollgate::domain::ids::Partition;
 
 use super::gate_away::{PATIENCE, both, counted, hold, impatient, limited, replayed};
+use crate::ledger::as_owner;
 use crate::support::app::*;
 use crate::support::process::tollgate;
 use crate::support::services;
 use crate::support::wait::wait_for;
+
+/// From the next connection on, the time that the service asks of Postgres is 40 days ahead.
+const AHEAD: &str = "CREATE SCHEMA ahead; GRANT USAGE ON SCHEMA ahead TO PUBLIC; \
+    CREATE FUNCTION ahead.transaction_timestamp() RETURNS timestamptz LANGUAGE sql STABLE \
+        AS 'SELECT pg_catalog.now() + interval ''40 days'''; \
+    DO $$ BEGIN \
+        EXECUTE format('ALTER DATABASE %I SET search_path = ahead, pg_catalog, public', current_database()); \
+    END $$";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_starts_while_redis_is_away_does_what_limits_say_until_it_is_back() {
@@ -77,7 +88,7 @@ async fn a_redis_that_may_forget_is_not_used_when_it_comes_in_the_place_of_anoth
     }
     let ready = app.get("/readyz?verbose").await.expect(200);
     assert_eq!(ready.text("/status"), "degraded", "{ready:?}");
-    let looks = looks_at_settings(&app).await;
+    let looks = looks_at_server(&app).await;
     assert!(looks < 25, "fifty calls of a moment do not look at the server each: {looks}");
     policy("noeviction").await;
     wait_for("the gate answers", PATIENCE, async || {
@@ -98,9 +109,8 @@ async fn a_new_ledger_does_not_book_what_a_redis_has_of_another_installation() {
     serve.envs(app.variables()).env("TOLLGATE__POSTGRES__URL", &other.url);
     // Where it would go on, the port is taken: it ends in any case.
     serve.args(["--listen", app.app().url().trim_start_matches("http://")]);
-    let refused = tokio::task::spawn_blocking(move || serve.output()).await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("empty this Redis"), "{said}");
+    let said = fails(serve).await;
+    assert!(said.contains("empty this Redis"), "{said}");
     app.finish().await;
 }
 
@@ -153,6 +163,10 @@ async fn one_damaged_outbox_keeps_no_other_partition_from_being_used_and_booked(
     let status = app.command(&["status", "--output", "json"]);
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(said.contains("outbox of"), "{said} {}", String::from_utf8_lossy(&status.stderr));
+    let mut verify = tollgate(&["verify"]);
+    verify.envs(app.variables());
+    let said = fails(verify).await;
+    assert!(said.contains("the outbox of partition p") && said.contains("is damaged"), "{said}");
     redis::cmd("DEL").arg(&outbox).exec_async(&mut app.redis.connection().await).await.unwrap();
     assert_eq!(counted(&app).await, both("49", "0"));
     app.finish().await;
@@ -162,21 +176,22 @@ async fn one_damaged_outbox_keeps_no_other_partition_from_being_used_and_booked(
 async fn where_a_partition_cannot_be_adopted_no_epoch_is_issued_and_limits_decide() {
     let mut app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
-    app.post_keyed(USAGE, "before", pages("3")).await.expect(201);
+    let costs = json!({ "costs": [{ "meter": "page", "weights": { "pages": "1" } }] });
+    app.define("operations/read", costs).await;
+    let read = json!({ "tenant": "acme", "operation": "read", "attributes": { "pages": 4 } });
+    let held = app.held(read.lasting(3600)).await;
     app.drained().await;
     let issued = newest_epoch(&app).await;
     let meta = damaged(&app, "meta").await;
     app.redis.restart().unwrap();
-    for number in 0..5 {
-        let used = app.post_keyed(USAGE, &format!("away {number}"), pages("1")).await.expect(201);
-        assert_eq!(used.body["degraded"], true, "{used:?}");
-    }
+    five_are_degraded(&app).await;
+    let consumed = app.resolve(&held, "consume", json!({ "attributes": { "pages": 3 } })).await.expect(200);
+    assert_eq!(consumed.body["degraded"], true, "its cost is known without the gate: {consumed:?}");
     assert_eq!(newest_epoch(&app).await, issued);
     let mut serve = tollgate(&["serve", "--listen", "127.0.0.1:0"]);
     serve.envs(app.variables());
-    let refused = tokio::task::spawn_blocking(move || serve.output()).await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("is damaged"), "{said}");
+    let said = fails(serve).await;
+    assert!(said.contains("the `meta` of partition p") && said.contains("delete this key"), "{said}");
     redis::cmd("DEL").arg(&meta).exec_async(&mut app.redis.connection().await).await.unwrap();
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("8", "0"));
@@ -196,15 +211,12 @@ async fn a_redis_that_takes_no_writes_after_a_restart_is_issued_no_epochs_and_no
     };
     // Of nobody: it stays a replica that serves what it has.
     replica_of(&app, ["127.0.0.1", "1"]).await;
-    for number in 0..5 {
-        let used = app.post_keyed(USAGE, &format!("away {number}"), pages("1")).await.expect(201);
-        assert_eq!(used.body["degraded"], true, "{used:?}");
-    }
+    five_are_degraded(&app).await;
     assert!(app.app().operations.memory.check.verify_node().await.is_err());
     let mut verify = tollgate(&["verify"]);
     verify.envs(app.variables());
-    let verified = tokio::task::spawn_blocking(move || verify.output()).await.unwrap().unwrap();
-    assert!(!verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    let said = fails(verify).await;
+    assert!(said.contains("read only replica"), "{said}");
     assert_eq!(newest_epoch(&app).await, issued);
     replica_of(&app, ["NO", "ONE"]).await;
     replayed(&app).await;
@@ -227,7 +239,7 @@ async fn a_full_redis_that_has_lost_memory_goes_on_with_what_frees_it() {
     let meta = key_of(&app, own, "meta").await;
     redis::cmd("DEL").arg(&meta).exec_async(&mut app.redis.connection().await).await.unwrap();
     wait_for("the memory is checked", PATIENCE, async || {
-        let adopted = app.app().gate.facts_of_meta(own).await.ok()?.epoch;
+        let adopted = app.app().gate.meta_facts(own).await.ok()?.epoch;
         (adopted.is_some() && app.app().operations.memory.check.verify_node().await.is_ok()).then_some(())
     })
     .await;
@@ -244,6 +256,45 @@ async fn a_full_redis_that_has_lost_memory_goes_on_with_what_frees_it() {
     .await;
     assert_eq!(counted(&app).await, both("8", "0"));
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_redis_was_met_nothing_is_admitted_while_the_hosts_clock_differs_from_postgres() {
+    let mut app = impatient().start().await;
+    limited(&app, "allow", json!([])).await;
+    app.stop().await;
+    app.redis.kill9().unwrap();
+    as_owner(&app.database, AHEAD).await.unwrap();
+    app.restart().await;
+    app.post_keyed(USAGE, "away", pages("3")).await.is_problem(503, "gate_unavailable");
+    let ready = app.get("/readyz?verbose").await.expect(200);
+    let checks = ready.body["checks"].as_array().unwrap();
+    assert!(checks.iter().any(|check| check["name"] == "clock" && check["ok"] == false), "{ready:?}");
+    as_owner(&app.database, "ALTER FUNCTION ahead.transaction_timestamp() RENAME TO another").await.unwrap();
+    wait_for("the clocks agree", PATIENCE, async || {
+        (app.post_keyed(USAGE, "away", pages("3")).await.status == 201).then_some(())
+    })
+    .await;
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("3", "0"));
+    app.finish().await;
+}
+
+/// Uses five pages, by calls that are parked each.
+async fn five_are_degraded(app: &TestApp) {
+    for number in 0..5 {
+        let used = app.post_keyed(USAGE, &format!("away {number}"), pages("1")).await.expect(201);
+        assert_eq!(used.body["degraded"], true, "{used:?}");
+    }
+}
+
+/// What a command says that cannot do its work.
+async fn fails(mut command: Command) -> String {
+    let ended = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success(), "{said}");
+    said
 }
 
 /// Puts a text in the place of a value of a partition that is not the tenant's. Returns its key.
@@ -272,8 +323,8 @@ async fn newest_epoch(app: &TestApp) -> u64 {
     epochs.iter().map(|row| row.epoch.0).max().unwrap()
 }
 
-/// How often the server was asked for its settings.
-async fn looks_at_settings(app: &TestApp) -> u64 {
+/// How often the server was looked at.
+async fn looks_at_server(app: &TestApp) -> u64 {
     let mut redis = app.redis.connection().await;
     let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await.unwrap();
     let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_info:calls=")).unwrap_or("0");

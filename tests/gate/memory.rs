@@ -1,5 +1,5 @@
 use tollgate::domain::ids::{Epoch, OutboxId};
-use tollgate::gate::{GateError, ReserveOutcome, WarmState};
+use tollgate::gate::{GateError, MetaFacts, ReserveOutcome, WarmState};
 
 use super::server::{Mode, Server};
 use super::world::*;
@@ -35,8 +35,8 @@ async fn an_emptied_server_alarms_although_it_kept_its_scripts() {
     world.hold(&pages("a", 1)).await;
     world.server.command(&["FLUSHALL"]);
     assert_eq!(alarm(&world).await, "its memory is missing");
-    let facts = world.gate.partition_facts(world.partition).await.unwrap();
-    assert_eq!((facts.epoch, facts.last_id, facts.swept), (None, None, None));
+    assert_eq!(world.gate.meta_facts(world.partition).await.unwrap(), MetaFacts::default());
+    assert_eq!(world.gate.last_event(world.partition).await.unwrap(), None);
     world.adopt(2).await;
     assert_matches!(world.reserve(&pages("a", 1)).await, ReserveOutcome::Cold(cold) if cold.tenant);
     world.warm_up(WarmState::default()).await;

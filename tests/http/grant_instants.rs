@@ -167,8 +167,8 @@ async fn a_void_whose_call_broke_off_ends_the_grant_where_the_gate_had_the_bound
     let voided = ledger.void_grant(id.parse().unwrap(), app.clock.now_ms(), "somebody").await.unwrap();
     let Voided::Ending(stored) = voided else { panic!("{voided:?}") };
     app.app().operations.memory.send_untold_capacities().await.unwrap();
-    let facts = gate.partition_facts(gate.partition_of(&stored.tenant)).await.unwrap();
-    ledger.want_end(stored, facts.last_id.unwrap()).await.unwrap();
+    let last_id = gate.last_event(gate.partition_of(&stored.tenant)).await.unwrap();
+    ledger.want_end(stored, last_id.unwrap()).await.unwrap();
     uses(&app, "acme", 5).await;
     app.move_clock("2026-03-11T12:00:00Z").await;
     followed(&app, Later).await;

@@ -36,7 +36,7 @@ async fn app_where_five_are_to_be_taken_back() -> TestApp {
 async fn last_event(app: &TestApp) -> String {
     let gate = &app.app().gate;
     let partition = gate.partition_of(&"acme".parse().unwrap());
-    format!("{:?}", gate.partition_facts(partition).await.unwrap().last_id)
+    format!("{:?}", gate.last_event(partition).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

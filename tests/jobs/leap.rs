@@ -26,7 +26,7 @@ async fn after_a_months_leap_everything_due_expires_soon() {
     wait_for("every partition is swept, and nothing is left behind", Duration::from_secs(30), async || {
         let due_s = app.clock.now_ms() / 1000;
         for partition in Partition::all(64) {
-            (gate.partition_facts(partition).await.ok()?.swept? >= due_s).then_some(())?;
+            (gate.meta_facts(partition).await.ok()?.swept? >= due_s).then_some(())?;
         }
         gate.due_lists().await.ok()?.is_empty().then_some(())
     })

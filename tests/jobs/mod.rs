@@ -23,6 +23,7 @@ mod notices;
 mod openings;
 mod overage;
 mod paid_grants;
+mod paid_recurring_grants;
 mod periods;
 mod refolded_closes;
 mod restore;

@@ -157,7 +157,7 @@ async fn an_epoch_and_the_writers_position_only_rise(#[values(Mode::Alone, Mode:
     let world = World::warm(mode).await;
     assert_eq!(world.adopt(3).await, Epoch(3));
     assert_eq!(world.adopt(2).await, Epoch(3));
-    assert_eq!(world.gate.partition_facts(world.partition).await.unwrap().epoch, Some(Epoch(3)));
+    assert_eq!(world.gate.meta_facts(world.partition).await.unwrap().epoch, Some(Epoch(3)));
     let writer = || format!("{:?}", world.server.command(&["HGET", &world.key("meta"), "writer"]));
     for (epoch, sequence, published) in [(2, 9, "2-9"), (2, 8, "2-9"), (3, 0, "3-0"), (2, 10, "3-0")] {
         let position = OutboxId { epoch: Epoch(epoch), sequence };

@@ -207,8 +207,8 @@ impl TestApp {
         .await;
         wait_for("the outboxes are booked", time, async || {
             for cursor in app.ledger.cursors().await.ok()? {
-                let facts = app.gate.partition_facts(cursor.partition).await.ok()?;
-                if !cursor.settles(facts.last_id.unwrap_or_default()) {
+                let last_id = app.gate.last_event(cursor.partition).await.ok()?;
+                if !cursor.settles(last_id.unwrap_or_default()) {
                     return None;
                 }
             }

@@ -30,9 +30,6 @@ FROM (
     LEFT JOIN period_closures k USING (tenant, meter, period_start)
     WHERE b.is_closed <> (k.tenant IS NOT NULL)
     UNION ALL
-    SELECT q.tenant
-    FROM (SELECT * FROM quota_periods WHERE tenant = ANY($1)) q
-    LEFT JOIN balances b USING (tenant, meter, period_start)
-    WHERE b.tenant IS NULL AND q.included = 0 AND (q.max_rollover > 0 OR q.preserve_overage) AND q.followed_version IS NULL
+    SELECT tenant FROM quota_periods_without_balance WHERE tenant = ANY($1)
 ) d
 ORDER BY 1

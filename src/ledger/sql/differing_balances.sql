@@ -32,7 +32,6 @@ GROUP BY tenant, meter, period_start
 UNION ALL
 SELECT concat_ws(' ', 'balance', tenant, meter, to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')),
     'is missing: its period includes nothing, something of it may go on, and without a balance it is never closed'
-FROM (SELECT * FROM quota_periods WHERE tenant = ANY($1)) q
-LEFT JOIN balances b USING (tenant, meter, period_start)
-WHERE b.tenant IS NULL AND q.included = 0 AND (q.max_rollover > 0 OR q.preserve_overage) AND q.followed_version IS NULL
+FROM quota_periods_without_balance
+WHERE tenant = ANY($1)
 LIMIT $2

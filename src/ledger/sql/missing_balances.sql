@@ -10,9 +10,5 @@ LEFT JOIN LATERAL (
 ) o ON true
 WHERE e.tenant = ANY($1) AND b.tenant IS NULL
 UNION
-SELECT q.tenant, q.meter, q.period_start, q.period_end
-FROM quota_periods q
-LEFT JOIN balances b USING (tenant, meter, period_start)
-WHERE q.tenant = ANY($1) AND b.tenant IS NULL
-    AND q.included = 0 AND (q.max_rollover > 0 OR q.preserve_overage) AND q.followed_version IS NULL
+SELECT tenant, meter, period_start, period_end FROM quota_periods_without_balance WHERE tenant = ANY($1)
 ORDER BY 1, 2, 3

@@ -57,8 +57,8 @@ impl Calls {
         }
         let correction = if terms.amount.is_negative() { Correction::Less } else { Correction::More };
         self.record_at_gate(&entry, &request, &prepared, Some(correction)).await?;
-        let facts = self.core.gate.partition_facts(entry.partition).await?;
-        self.core.progress.catch_up(entry.partition, facts.last_id.unwrap_or_default()).await?;
+        let last_id = self.core.gate.last_event(entry.partition).await?;
+        self.core.progress.catch_up(entry.partition, last_id.unwrap_or_default()).await?;
         // Its event may have gone to the quarantine, or with the gate's memory.
         let booked = self.core.ledger.reservation(prepared.id).await?;
         booked.map(drop).ok_or(OperationError::LedgerTimeout)

@@ -70,7 +70,7 @@ impl Memory {
     }
 
     async fn warm_up(&self, entry: &TenantEntry) -> Answer<()> {
-        let last_id = self.core.gate.partition_facts(entry.partition).await?.last_id.unwrap_or_default();
+        let last_id = self.core.gate.last_event(entry.partition).await?.unwrap_or_default();
         let Some(epoch) = self.core.gate.epoch(entry.partition) else { return Ok(()) };
         self.restore_cold_tenant(entry, epoch, last_id, self.core.gate_now_ms()).await
     }

@@ -219,8 +219,7 @@ impl Memory {
     /// earlier boundaries yet, and would otherwise cut the grant there. The first place while the gate is away, when
     /// nothing is appended.
     pub(in crate::operations) async fn last_place(&self, partition: Partition) -> OutboxId {
-        let facts = self.core.gate.partition_facts(partition).await;
-        facts.ok().and_then(|facts| facts.last_id).unwrap_or_default()
+        self.core.gate.last_event(partition).await.ok().flatten().unwrap_or_default()
     }
 
     async fn settle_ended(

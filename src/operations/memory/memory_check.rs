@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
-use crate::gate::{BreakerState, GateError, PartitionFacts};
+use crate::gate::{BreakerState, GateError};
 use crate::ledger::PartitionRow;
 use crate::ledger::lease::Lease;
 use crate::operations::core::Core;
@@ -26,6 +26,12 @@ const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 const CHECK_LEASE_WAIT: Duration = Duration::from_secs(6);
 /// How long a server that was refused is not looked at again: each call would otherwise wait for a look.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// What the gate has of a partition.
+struct Found {
+    epoch: Option<Epoch>,
+    last_id: Option<OutboxId>,
+}
 
 /// One check runs at a time; callers that met the same alarm wait for it and share its result.
 pub struct MemoryCheck {
@@ -211,19 +217,13 @@ impl MemoryCheck {
     /// lost its events: it does not keep other partitions from being used, nor call for a new epoch at every check.
     ///
     /// Errors: the gate does not answer, or a `meta` cannot be read: no epoch could be adopted there.
-    async fn memory_of(&self, rows: &[PartitionRow]) -> Answer<Vec<PartitionFacts>> {
+    async fn memory_of(&self, rows: &[PartitionRow]) -> Answer<Vec<Found>> {
         let mut found = Vec::with_capacity(rows.len());
         for PartitionRow { partition, .. } in rows {
-            let facts = self.core.gate.facts_of_meta(*partition).await;
-            let facts = facts.map_err(|error| self.unreadable(*partition, error))?;
-            let last_id = match self.core.gate.last_event(*partition).await {
-                Err(GateError::Undecodable(what)) => {
-                    tracing::error!(%partition, %what, "the outbox of a partition is damaged");
-                    None
-                }
-                last => last?,
-            };
-            found.push(PartitionFacts { last_id, ..facts });
+            let meta = self.core.gate.meta_facts(*partition).await;
+            let meta = meta.map_err(|error| self.unreadable(*partition, error))?;
+            let last_id = self.core.gate.last_readable_event(*partition).await?;
+            found.push(Found { epoch: meta.epoch, last_id });
         }
         Ok(found)
     }
@@ -243,17 +243,12 @@ impl MemoryCheck {
 
     /// The newest epoch of a partition that the gate has or that this instance knows, if it is newer than the one that
     /// was issued last: the ledger has lost it.
-    fn lost_by_ledger(&self, row: &PartitionRow, facts: &PartitionFacts) -> Option<Epoch> {
+    fn lost_by_ledger(&self, row: &PartitionRow, facts: &Found) -> Option<Epoch> {
         facts.epoch.max(self.core.gate.epoch(row.partition)).filter(|epoch| *epoch > row.epoch)
     }
 
     /// Begins a new epoch of each partition; `found` is what the gate has of it.
-    async fn begin_epochs(
-        &self,
-        rows: &[PartitionRow],
-        found: &[PartitionFacts],
-        run_id: &str,
-    ) -> Answer<()> {
+    async fn begin_epochs(&self, rows: &[PartitionRow], found: &[Found], run_id: &str) -> Answer<()> {
         // An epoch that cannot be adopted would be issued again at every check.
         if let Err(error) = self.core.gate.ask_for_writes().await {
             self.refuse(&error.to_string());
@@ -302,7 +297,7 @@ impl MemoryCheck {
 
     /// Whether the partition kept its memory: same server process, same epoch, and an outbox that reaches at least as
     /// far as the highest known id.
-    fn kept_its_memory(&self, row: &PartitionRow, facts: &PartitionFacts, run_id: &str) -> bool {
+    fn kept_its_memory(&self, row: &PartitionRow, facts: &Found, run_id: &str) -> bool {
         let known = row.cursor.max(self.core.gate.highest_known(row.partition));
         row.run_id == run_id
             && row.epoch != Epoch(0)
@@ -390,9 +385,9 @@ impl MemoryCheck {
 }
 
 /// A ledger that never issued an epoch does not take over what a gate has: it would book what another one has booked.
-fn refuse_memory_of_others(rows: &[PartitionRow], found: &[PartitionFacts]) -> Answer<()> {
+fn refuse_memory_of_others(rows: &[PartitionRow], found: &[Found]) -> Answer<()> {
     let is_new = |row: &PartitionRow| row.epoch == Epoch(0) && row.cursor == OutboxId::default();
-    let is_used = |facts: &PartitionFacts| facts.epoch.is_some() || facts.last_id.is_some();
+    let is_used = |facts: &Found| facts.epoch.is_some() || facts.last_id.is_some();
     if rows.iter().all(is_new) && found.iter().any(is_used) {
         return Err(OperationError::ForeignMemory);
     }

@@ -73,7 +73,7 @@ impl Memory {
             let epoch = self.core.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
             let last_id = match self.core.gate.last_event(partition).await {
                 Err(GateError::Undecodable(what)) => {
-                    tracing::error!(%partition, %what, "holds of a partition are not restored: its outbox is damaged");
+                    self.core.damage.pass_over(Work::Restore, &format!("outbox of {partition}"), &what).await;
                     continue;
                 }
                 last => last?.unwrap_or_default(),

@@ -79,8 +79,8 @@ impl Outage {
 
     /// Whether all that the gate did in a partition is booked, within the time that a call waits for them.
     async fn has_booked_all(&self, partition: Partition) -> bool {
-        let Ok(facts) = self.core.gate.partition_facts(partition).await else { return false };
-        self.core.progress.catch_up(partition, facts.last_id.unwrap_or_default()).await.is_ok()
+        let Ok(last_id) = self.core.gate.last_event(partition).await else { return false };
+        self.core.progress.catch_up(partition, last_id.unwrap_or_default()).await.is_ok()
     }
 
     /// Settles a conflict, once. Returns what is booked for it.

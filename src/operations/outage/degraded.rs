@@ -257,17 +257,19 @@ impl Outage {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<Record> {
-        let peek = || self.core.gate.peek_record(id, bound, self.core.script_now());
-        let mut at_gate = peek().await;
-        if let Err(error) = at_gate {
-            at_gate = match self.memory.check.after_failure(error).await? {
-                Some(away) => Err(away),
-                None => peek().await,
-            };
-        }
-        match at_gate.map(|peeked| peeked.record) {
+        let mut recovery = self.memory.recovery("the gate's memory kept changing under this read");
+        let at_gate = loop {
+            match self.core.gate.peek_record(id, bound, self.core.script_now()).await {
+                Ok(peeked) => break Ok(peeked.record),
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        break Err(away);
+                    }
+                }
+            }
+        };
+        match at_gate {
             Ok(Some(record)) if record.body.rest.is_some() => Ok(record),
-            Err(error) if !error.is_transient() => Err(error.into()),
             at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
                 match self.with_parked(id, bound, at_gate).await? {
                     Some(found) => Ok(found.record),

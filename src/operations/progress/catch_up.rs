@@ -40,8 +40,9 @@ impl BookingProgress {
     /// The epoch in force, once the ledger has booked what the outbox holds.
     pub(in crate::operations) async fn settled_epoch(&self, partition: Partition) -> Answer<Epoch> {
         let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-        let facts = self.gate.partition_facts(partition).await?;
-        self.catch_up(partition, facts.last_id.unwrap_or_default()).await?;
+        let facts = self.gate.meta_facts(partition).await?;
+        let last_id = self.gate.last_event(partition).await?;
+        self.catch_up(partition, last_id.unwrap_or_default()).await?;
         if facts.epoch == Some(epoch) {
             self.close_epochs_before(partition, epoch).await?;
         }

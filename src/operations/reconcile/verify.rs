@@ -11,7 +11,7 @@ use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, TenantId};
 use crate::domain::limit::Class;
 use crate::domain::policy::Resolved;
-use crate::gate::{CounterReading, PeekCall};
+use crate::gate::{CounterReading, GateError, PeekCall};
 use crate::ledger::{Reconciliation, TenantCursor};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -69,7 +69,14 @@ impl Reconcile {
     async fn ends_if_booked(&self) -> Answer<Option<Vec<OutboxId>>> {
         let mut ends = Vec::new();
         for cursor in self.core.ledger.cursors().await? {
-            let last = self.core.gate.partition_facts(cursor.partition).await?.last_id.unwrap_or_default();
+            let last = self.core.gate.last_event(cursor.partition).await.map_err(|error| match error {
+                GateError::Undecodable(what) => OperationError::Internal(format!(
+                    "the outbox of partition {} is damaged, so that the gate cannot be compared: {what}",
+                    cursor.partition
+                )),
+                error => error.into(),
+            })?;
+            let last = last.unwrap_or_default();
             if !cursor.settles(last) {
                 return Ok(None);
             }
