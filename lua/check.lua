@@ -3,25 +3,22 @@
 --        checks or none. Loaded twice: as check with this first line, as look, for calls that write nothing, with
 --        flags=no-writes, so that it answers when memory is full.
 -- KEYS     1 meta  2.. per check the tenant's light counters, then its subjects'
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 how many keys each check has, as bytes
---          5 all or none ('1' or '0')  6.. per check what it asks for (packed in gate/check.rs)
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 as bytes: 1 for all or none, else 0; how many keys each check
+--          has  5.. per check what it asks for (packed in gate/check.rs)
 -- returns  { status, real time, time, '', ... }
 --          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings,
 --          which shadow limits would have refused, delay, what limits with a punishment remember
---          By the plain path DONE: whether its counter refuses, cell    STALE_WINDOW    ALARM: epoch found
+--          STALE_WINDOW    ALARM: epoch found
+--          By the plain path a text: `B whether its counter refuses  i8 real time  i8 time`, cell
 -- event    none
--- include prelude
 -- include plain/check
 
-local real, now, facts, alarm = prelude(ARGV[3])
-if alarm then
-  return alarm
-end
-local plain = plain_check(real, now, facts[3])
+local plain = plain_check()
 if plain then
   return plain
 end
 
+-- include prelude
 -- include out_of_time
 -- include read_checks
 -- include load_light
@@ -40,10 +37,14 @@ end
 -- include conduct_end
 
 -- read
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local epoch, hashes, checks, key = tonumber(ARGV[1]), {}, {}, 2
-local is_stale, is_refused, only_looks, has_violations, together = false, false, true, false, ARGV[5] == '1'
-for number = 1, #ARGV[4] do
-  local packed = ARGV[5 + number]
+local is_stale, is_refused, only_looks, has_violations, together = false, false, true, false, string.byte(ARGV[4]) == 1
+for number = 1, #ARGV[4] - 1 do
+  local packed = ARGV[4 + number]
   local flags, line_count, valid_from, valid_until, needed_until, at = struct.unpack('<BBi8i8i8', packed)
   at = flags >= 2 and at + 41 or at
   local amounts = { struct.unpack('<' .. string.rep('i8', line_count), packed, at) }
@@ -91,7 +92,7 @@ for number = 1, #ARGV[4] do
     counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings, shadows = shadows, delay = delay,
     conduct = pack_conduct(counters),
   }
-  key = key + string.byte(ARGV[4], number)
+  key = key + string.byte(ARGV[4], number + 1)
 end
 
 -- check

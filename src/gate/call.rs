@@ -37,7 +37,11 @@ const UNKNOWN_ROOM: i64 = -9_007_199_254_740_992;
 impl Reply {
     /// Reads an answer. Also returns Redis's own time in it (unix ms).
     pub(super) fn read(value: Value, epoch: Epoch) -> Result<(Self, i64), GateError> {
-        let Value::Array(mut values) = value else { return Err(Undecodable("a script's answer").into()) };
+        let mut values = match value {
+            Value::Array(values) => values,
+            Value::BulkString(packed) => return Ok(Self::read_packed(&packed, epoch)?),
+            _ => return Err(Undecodable("a script's answer").into()),
+        };
         if values.len() < 4 {
             return Err(Undecodable("a script's answer").into());
         }
@@ -48,6 +52,15 @@ impl Reply {
             id => id.parse().map_err(|_| Undecodable("an outbox id"))?,
         };
         Ok((Self { status, now_ms: integer(&values[2])?, id, epoch, rest }, integer(&values[1])?))
+    }
+
+    /// Reads the answer of a check's plain path, which is one text: `B whether it refuses  i8 Redis's time  i8 time` and
+    /// a cell. It is done, and its own value is that byte and the cell.
+    fn read_packed(packed: &[u8], epoch: Epoch) -> Result<(Self, i64), Undecodable> {
+        let mut reader = Reader::new(packed);
+        let (refuses, redis_ms, now_ms) = (reader.u8()?, reader.i64()?, reader.i64()?);
+        let rest = vec![Value::BulkString([&[refuses], reader.rest()].concat())];
+        Ok((Self { status: Status::Done, now_ms, id: OutboxId::default(), epoch, rest }, redis_ms))
     }
 
     /// The status's own values.

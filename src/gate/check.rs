@@ -107,16 +107,16 @@ impl Gate {
         }
         let mut keys = vec![self.keys.meta(partition)];
         let mut arguments = self.mutating(partition, now_ms)?;
-        let mut key_counts = Vec::with_capacity(asks.len());
+        let mut shape = Vec::with_capacity(1 + asks.len());
+        shape.put_byte(together.into());
         let mut packed = Vec::with_capacity(asks.len());
         for ask in asks {
             let mut one = self.pack_check(partition, ask, asks.len() == 1)?;
-            key_counts.put_byte(u8::try_from(one.keys.len()).unwrap_or(u8::MAX));
+            shape.put_byte(u8::try_from(one.keys.len()).unwrap_or(u8::MAX));
             keys.append(&mut one.keys);
             packed.append(&mut one.arguments);
         }
-        arguments.push(key_counts);
-        arguments.push(if together { b"1".to_vec() } else { b"0".to_vec() });
+        arguments.push(shape);
         arguments.append(&mut packed);
         let script = if asks.iter().all(|ask| ask.peeks) { Script::Look } else { Script::Check };
         let reply = self.run(partition, script, &keys, &arguments).await?;
@@ -230,7 +230,8 @@ fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounte
 fn read_plain(reply: &Reply, ask: &CheckAsk<'_>) -> Result<CheckedCounters, Undecodable> {
     let counter = ask.counters.first().ok_or(Undecodable("an answer of check"))?;
     let (now_ms, capacity) = (reply.now_ms, counter.refuses_above().get());
-    let cell = Cell::decode(reply.bytes(1)?)?;
+    let (&refuses, cell) = reply.bytes(0)?.split_first().ok_or(Undecodable("an answer of check"))?;
+    let cell = Cell::decode(cell)?;
     let resets_at_ms = match counter.parameters {
         Parameters::FixedWindow(fixed) => fixed.end_of(cell.mark),
         _ => counter.ends_at_ms(now_ms),
@@ -246,6 +247,6 @@ fn read_plain(reply: &Reply, ask: &CheckAsk<'_>) -> Result<CheckedCounters, Unde
         conduct: Conduct::default(),
     };
     let wait_ms = (need(&counter.lines, ask.amounts) <= capacity).then_some((resets_at_ms - now_ms).max(0));
-    let refusing = if reply.bytes(0)?.is_empty() { Vec::new() } else { vec![(0, wait_ms)] };
+    let refusing = if refuses == 0 { Vec::new() } else { vec![(0, wait_ms)] };
     Ok(CheckedCounters { refusing, readings: vec![reading], start_after_ms: 0 })
 }

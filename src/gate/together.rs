@@ -141,15 +141,14 @@ impl Gate {
         let Company { partition, epoch, now_ms, script } = company;
         let mut keys = vec![self.keys.meta(partition)];
         let mut arguments = self.mutating_in(epoch, now_ms);
-        let mut key_counts = Vec::with_capacity(calls.len());
+        let mut shape = vec![0];
         let mut of_calls = Vec::with_capacity(calls.len());
         for call in calls {
             keys.extend_from_slice(&call.packed.keys);
-            key_counts.put_byte(u8::try_from(call.packed.keys.len()).unwrap_or(u8::MAX));
+            shape.put_byte(u8::try_from(call.packed.keys.len()).unwrap_or(u8::MAX));
             of_calls.extend_from_slice(&call.packed.arguments);
         }
-        arguments.push(key_counts);
-        arguments.push(b"0".to_vec());
+        arguments.push(shape);
         arguments.append(&mut of_calls);
         let reply = match self.run(partition, script, &keys, &arguments).await {
             // It failed before its first write.
