@@ -105,7 +105,7 @@ if is_stale then
 end
 local writes = not together or not (is_refused or only_looks)
 if not writes then
-  reload_light(hashes, now)
+  reload_light(hashes, epoch, now)
 end
 
 -- write

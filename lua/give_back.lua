@@ -52,7 +52,7 @@ local function returned(taking)
     local was_moved = math.floor(unmoved / 2 ^ (number - 1)) % 2 == 0
     if was_moved and units > 0 then
       local raw = writes[counter.field] or redis.call('HGET', KEYS[2], counter.field)
-      read_light(counter, false, now)
+      read_light(counter, false, epoch, now)
       counter.algorithm.load(counter, raw, taken_at, false, now)
       if raw and counter.current then
         counter.algorithm.charge(counter, -math.min(units, counter.consumed))

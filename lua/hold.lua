@@ -135,7 +135,7 @@ for number = 1, #checks do
       check.algorithm.charge(check, weight * consumed[line])
     end
     check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
-    check.moved = true
+    check.moved, check.id = true, hex
     -- What refuses nothing may hold more than its capacity, and takes longer to forget it.
     local forgotten_at = check.algorithm.resets_at(check)
     check.hash.needed_until = math.max(check.hash.needed_until, needed_until, forgotten_at, expires_at)

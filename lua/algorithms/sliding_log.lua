@@ -16,8 +16,15 @@ function sliding_log.read(counter, packed, at)
   return at
 end
 
+-- A name for an entry without an id, by a number and a time.
+local function nameless(number, time)
+  return string.format('%016.0f%016.0f', number, time)
+end
+
+-- The entry of the work. A check has no id: those of one call are one entry.
 local function entry_of(counter)
-  return struct.pack('<c32i8i8', counter.id, counter.entry_held, counter.entry_consumed)
+  local id = counter.id or nameless(0, counter.counted_at)
+  return struct.pack('<c32i8i8', id, counter.entry_held, counter.entry_consumed)
 end
 
 local texts = {}
@@ -225,14 +232,15 @@ local function take_out(counter, entry)
   end
 end
 
--- Adds an entry beside one of the same figures, of work whose record was forgotten and that came again. Both count, and
--- the older one has a number and its time in place of its id, so that it is no other nameless one.
+-- Adds an entry beside one of the same name and figures: of work whose record was forgotten and that came again, or of
+-- a check in the same millisecond. Both count, and the older one has a number and its time in place of its id, so that
+-- it is no other nameless one.
 local function add_beside(counter, entry)
   local before, number = redis.call('ZSCORE', counter.log, entry), 0
   repeat
-    local nameless = string.format('%016.0f%016.0f', number, before) .. string.sub(entry, 33)
+    local older = nameless(number, before) .. string.sub(entry, 33)
     number = number + 1
-  until redis.call('ZADD', counter.log, 'NX', before, nameless) == 1
+  until redis.call('ZADD', counter.log, 'NX', before, older) == 1
   redis.call('ZADD', counter.log, counter.counted_at, entry)
 end
 

@@ -1,4 +1,5 @@
 -- include read_light
+-- include keys/log
 -- Reads light counters of the hashes whose keys begin there, as they count new work or, if given, work of `born_at`:
 -- each once in a call, so that a counter that an earlier check has met is the one in memory. A hash of another epoch,
 -- and a counter that is missing, have counted nothing.
@@ -18,6 +19,7 @@ local function load_light(hashes, keys, first_key, counters, epoch, now, born_at
       counters[number] = met
     else
       hash.met[field], counter.hash = counter, hash
+      counter.log = counter.algorithm.has_log and log_key(key, field)
       local wanted = asked[key] or { 'HMGET', key, 'h' }
       asked[key] = wanted
       wanted[#wanted + 1] = field
@@ -32,7 +34,7 @@ local function load_light(hashes, keys, first_key, counters, epoch, now, born_at
       hash.is_known = of_epoch == epoch
     end
     for place = 4, #wanted do
-      read_light(hash.met[wanted[place]], hash.is_known and told[place - 2], now, born_at)
+      read_light(hash.met[wanted[place]], hash.is_known and told[place - 2], epoch, now, born_at)
     end
   end
 end

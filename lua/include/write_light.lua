@@ -2,13 +2,16 @@
 -- include hash_end
 -- include list_ban
 -- include save_conduct
--- Writes the light counters marked as moved, and the violations that were counted, one HSET a hash. A hash of another
--- epoch is replaced whole; each lives an hour longer than what it counts. By a test clock nothing ends by itself.
+-- Writes the light counters marked as moved, and the violations that were counted, one HSET a hash, and logs by
+-- themselves. A hash of another epoch is replaced whole; each lives an hour longer than what it counts. By a test clock
+-- nothing ends by itself.
 local function write_light(hashes, epoch, now, by_redis_clock)
   for _, hash in pairs(hashes) do
     local list = { 'HSET', hash.key }
     for field, counter in pairs(hash.met) do
-      if counter.moved then
+      if counter.moved and counter.algorithm.has_log then
+        counter.algorithm.store(counter, by_redis_clock)
+      elseif counter.moved then
         local at = #list
         list[at + 1], list[at + 2] = field, counter.algorithm.save(counter)
       end

@@ -3,12 +3,11 @@
 use redis::Value;
 
 use super::Gate;
-use super::call::text;
 use super::error::GateError;
 use super::scan::Walk;
 use crate::domain::codec::Undecodable;
 use crate::domain::ids::{Partition, Subject, TenantId};
-use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
+use crate::domain::reservation::{Record, ReservationState, SubjectHash};
 
 impl Gate {
     /// How many light reservations of a subject hold. Walks over all keys of the server.
@@ -39,16 +38,11 @@ impl Gate {
                 drop_all.arg(key);
             }
         }
-        for key in &hashes {
-            drop_all.arg(key);
-            let Value::Array(names) = self.plain(redis::cmd("HKEYS").arg(key)).await? else {
-                return Err(Undecodable("the fields of a subject").into());
-            };
-            for name in &names {
-                if let Ok(field) = text(name)?.as_bytes().try_into() {
-                    drop_all.arg(self.keys.log(partition, tenant, Some(hash), CounterField(field)));
-                }
-            }
+        drop_all.arg(&hashes);
+        // No hash has a field for a log.
+        let mut walk = Walk::over(self.keys.logs_pattern(partition, tenant, hash));
+        while let Some(logs) = walk.next(self).await? {
+            drop_all.arg(logs);
         }
         self.plain(&drop_all).await?;
         Ok(())

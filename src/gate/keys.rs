@@ -33,6 +33,8 @@ pub enum KeyOf {
     KnownSubjects(Partition, TenantId),
     /// The log of a counter of the tenant or of one of its subjects.
     Log(Partition, TenantId, Option<SubjectHash>, CounterField),
+    /// The log of such a light counter.
+    LightLog(Partition, TenantId, Option<SubjectHash>, CounterField),
     /// The first submission of some work of a tenant.
     Work(Partition, TenantId, WorkHash),
     /// The counters of global limits.
@@ -144,12 +146,39 @@ impl Keys {
         subject: Option<SubjectHash>,
         field: CounterField,
     ) -> String {
+        self.log_of("log:", partition, tenant, subject, field)
+    }
+
+    /// The log of a light counter of the tenant or of one of its subjects.
+    pub fn light_log(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        subject: Option<SubjectHash>,
+        field: CounterField,
+    ) -> String {
+        self.log_of("light-log:", partition, tenant, subject, field)
+    }
+
+    fn log_of(
+        &self,
+        kind: &str,
+        partition: Partition,
+        tenant: &TenantId,
+        subject: Option<SubjectHash>,
+        field: CounterField,
+    ) -> String {
         match subject {
-            None => self.key(partition, &["log:", tenant.as_str(), ":", field.as_str()]),
+            None => self.key(partition, &[kind, tenant.as_str(), ":", field.as_str()]),
             Some(hash) => {
-                self.key(partition, &["log:", tenant.as_str(), ":", hash.as_str(), ":", field.as_str()])
+                self.key(partition, &[kind, tenant.as_str(), ":", hash.as_str(), ":", field.as_str()])
             }
         }
+    }
+
+    /// A pattern that matches the key of every log of a tenant's subject.
+    pub fn logs_pattern(&self, partition: Partition, tenant: &TenantId, hash: SubjectHash) -> String {
+        self.key(partition, &["*log:", tenant.as_str(), ":", hash.as_str(), ":*"])
     }
 
     /// The first submission of some work of a tenant.
@@ -206,10 +235,14 @@ impl Keys {
                 (_, (tenant, Some(subject))) => KeyOf::Subject(partition, tenant, subject),
                 (_, (tenant, None)) => KeyOf::Tenant(partition, tenant),
             },
-            ("log", counter) => {
+            (kind @ ("log" | "light-log"), counter) => {
                 let (holder, field) = counter.rsplit_once(':')?;
                 let (tenant, subject) = holder_here(holder)?;
-                KeyOf::Log(partition, tenant, subject, CounterField(field.as_bytes().try_into().ok()?))
+                let field = CounterField(field.as_bytes().try_into().ok()?);
+                match kind {
+                    "log" => KeyOf::Log(partition, tenant, subject, field),
+                    _ => KeyOf::LightLog(partition, tenant, subject, field),
+                }
             }
             ("work", work) => {
                 let (tenant, hash) = work.rsplit_once(':')?;
@@ -240,6 +273,9 @@ impl Keys {
             KeyOf::Light(partition, tenant, hash) => self.light(*partition, tenant, *hash),
             KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
             KeyOf::Log(partition, tenant, subject, field) => self.log(*partition, tenant, *subject, *field),
+            KeyOf::LightLog(partition, tenant, subject, field) => {
+                self.light_log(*partition, tenant, *subject, *field)
+            }
             KeyOf::Work(partition, tenant, hash) => self.work(*partition, tenant, *hash),
             KeyOf::Global(partition) => self.global(*partition),
             KeyOf::Taken(partition, id) => self.taken(*partition, *id),
@@ -366,6 +402,13 @@ mod tests {
             KeyOf::KnownSubjects(partition, tenant.clone()),
             KeyOf::Log(partition, tenant.clone(), None, CounterField(*b"AAbb01-_")),
             KeyOf::Log(
+                partition,
+                tenant.clone(),
+                Some(SubjectHash(*b"=abcdefghijkl")),
+                CounterField(*b"AAbb01-_"),
+            ),
+            KeyOf::LightLog(partition, tenant.clone(), None, CounterField(*b"AAbb01-_")),
+            KeyOf::LightLog(
                 partition,
                 tenant.clone(),
                 Some(SubjectHash(*b"=abcdefghijkl")),

@@ -149,6 +149,31 @@ async fn an_erased_name_is_nowhere_and_what_it_used_stays_in_the_books() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_logs_of_an_erased_subject_go_with_its_counters() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    app.define("meters/call", json!({ "unit": "call", "booked": false })).await;
+    app.define("operations/read", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
+    let log_of = |meter: &str| {
+        json!({ "id": format!("log-{meter}"), "meter": meter, "algorithm": "sliding_log", "window_seconds": 60,
+            "capacity": "10", "class": "rate", "scope": "subject", "subject_kind": "user" })
+    };
+    app.with_plan(json!([log_of("page"), log_of("call")]), json!([])).await;
+    for name in [NAME, "ben"] {
+        app.post_keyed(USAGE, name, pages(1).by(name)).await.expect(201);
+        let check = json!({ "tenant": "acme", "operation": "read", "subjects": { "user": name } });
+        app.post("/v1/ratelimit/check", check).await.expect(200);
+    }
+    app.drained().await;
+    let logs = async || -> Vec<String> { app.redis.connection().await.keys("*log:acme:=*").await.unwrap() };
+    assert_eq!(logs().await.len(), 4);
+    app.post(ERASURES, named()).await.expect(200);
+    assert_eq!(logs().await.len(), 2, "those of others stay");
+    let same_name = app.post_keyed(USAGE, "same-name", pages(10).by(NAME)).await;
+    same_name.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_subject_that_holds_something_is_erased_once_that_is_resolved() {
     let app = started().await;
     let held = app.held(pages(2).by(NAME)).await;

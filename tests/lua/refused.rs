@@ -19,7 +19,7 @@ use super::expiry::{CENTURY, redis_ms};
 use super::together::dump;
 use crate::gate::server::Server;
 use crate::gate::world::*;
-use crate::properties::gate::algorithms::{Row, all_rows, anomaly, checked_rows, interval, light_rows, rows};
+use crate::properties::gate::algorithms::{Row, all_rows, anomaly, checked_rows, interval, rows};
 
 /// When the windows, the rings and the logs that turn have left behind what was counted at the start.
 const LATER_MS: i64 = START_MS + 30_000;
@@ -50,10 +50,10 @@ fn halves(mut others: Vec<Counter>, number: usize) -> [Vec<Counter>; 2] {
     [others, second]
 }
 
-/// The same; under a booked reservation every third is a light counter, where it may be one.
+/// The same; under a booked reservation every third is a light counter.
 fn some_light(mut others: Vec<Counter>, is_booked: bool) -> Vec<Counter> {
     for counter in others.iter_mut().step_by(3) {
-        counter.is_light = is_booked && !matches!(counter.parameters, Parameters::SlidingLog(_));
+        counter.is_light = is_booked;
     }
     others
 }
@@ -101,7 +101,7 @@ async fn a_call_that_its_last_limit_refuses_leaves_all_byte_for_byte_after_the_o
     #[values(false, true)] is_light: bool,
 ) {
     let server = Server::own();
-    let ways: Vec<Row> = if is_light { light_rows().collect() } else { all_rows() };
+    let ways: Vec<Row> = all_rows();
     let lasts = ways.iter().filter(|row| row.name != interval().name).map(|row| last(row.lasting));
     for (number, last) in lasts.enumerate() {
         let turning = others(ways.iter().copied().chain([anomaly()]), |row| row.turning);
@@ -142,7 +142,7 @@ fn at_any_time(row: &Row) -> Parameters {
 #[tokio::test]
 async fn a_refused_call_prolongs_the_life_of_nothing(#[values(false, true)] is_light: bool) {
     let server = Server::own();
-    let ways: Vec<Row> = if is_light { light_rows().collect() } else { rows() };
+    let ways: Vec<Row> = if is_light { all_rows() } else { rows() };
     let ways = ways.into_iter().filter(|row| row.name != interval().name).chain([anomaly()]);
     let last = last(in_window(CENTURY.0, CENTURY.1));
     for half in halves(some_light(others(ways, at_any_time), !is_light), 1) {

@@ -26,7 +26,7 @@ use tollgate::gate::{
     ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, RestoredCounter, Totals, WarmState,
 };
 
-use algorithms::{Row, all_rows, interval, light_rows, rows};
+use algorithms::{Row, all_rows, interval, rows};
 use sequences::{Step, counters, mixed_counters, rules, some_in_shadow, steps};
 
 use super::sized;
@@ -254,7 +254,7 @@ async fn behave_alike_light(server: Arc<Server>, rules: Vec<Rule>, counters: Vec
 async fn behave_alike_mixed(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Counter>, steps: Vec<Step>) {
     let mut subject = Subject::new(server, false, rules.clone(), &counters).await;
     for check in subject.checks.iter_mut().skip(1).step_by(2) {
-        check.is_light = !matches!(check.parameters, Parameters::SlidingLog(_));
+        check.is_light = true;
     }
     let mut model = Model::new(rules, counters, BUCKET_MS);
     let kept: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::LoseMemory)).collect();
@@ -361,7 +361,7 @@ const LIGHT_CASES: u32 = 40;
 fn light_reservations_behave_like_the_model_through_any_sequence_of_calls() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    for Row { name, turning, .. } in light_rows() {
+    for Row { name, turning, .. } in all_rows() {
         let config = Config { cases: sized(LIGHT_CASES), failure_persistence: None, ..Config::default() };
         let sequence = (rules(), some_in_shadow(counters(turning)), steps());
         let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {

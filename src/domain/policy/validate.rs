@@ -9,7 +9,6 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::document::Definitions;
-use crate::domain::algorithms::Algorithm;
 use crate::domain::amount::{Amount, Decimals};
 use crate::domain::ban::{BANS_MAX, Ban};
 use crate::domain::cost_defaults::CostDefaults;
@@ -129,12 +128,6 @@ impl<'a> Validator<'a> {
         if let Some(meter) = light.filter(|_| limit.class == Class::Quota) {
             let message = format!("must be rate: the meter `{meter}` is not booked");
             errors.push(FieldError::new("/class", message));
-        }
-        if let Some(meter) = light.filter(|_| matches!(limit.algorithm, Algorithm::SlidingLog(_))) {
-            let message = format!(
-                "must be another: a log has an entry for each reservation, and `{meter}` is not booked"
-            );
-            errors.push(FieldError::new("/algorithm", message));
         }
         if limit.from.zip(limit.until).is_some_and(|(from, until)| from >= until) {
             errors.push(FieldError::new("/until", "must be after from"));

@@ -49,11 +49,6 @@ pub(crate) fn all_rows() -> Vec<Row> {
     rows().into_iter().chain([interval()]).collect()
 }
 
-/// Those that light reservations may fall under: no limit has a log of what is not booked.
-pub(crate) fn light_rows() -> impl Iterator<Item = Row> {
-    all_rows().into_iter().filter(|row| !matches!(row.turning, Parameters::SlidingLog(_)))
-}
-
 /// The least time between calls.
 pub(crate) fn interval() -> Row {
     let lasting = |length_ms| Parameters::Interval(interval::Parameters { length_ms });
@@ -69,9 +64,7 @@ pub(crate) fn anomaly() -> Row {
 
 /// Those that count no reservations, so that checks may fall under them.
 pub(crate) fn checked_rows() -> impl Iterator<Item = Row> {
-    let counts_reservations =
-        |row: &Row| matches!(row.turning, Parameters::Concurrency(_) | Parameters::SlidingLog(_));
-    rows().into_iter().filter(move |row| !counts_reservations(row))
+    rows().into_iter().filter(|row| !matches!(row.turning, Parameters::Concurrency(_)))
 }
 
 /// Those that no calendar cuts, over so long.

@@ -134,7 +134,7 @@ impl Pair {
         let mut together = Subject::new(here, is_light, rules, &counters).await;
         if kept == Kept::Mixed {
             for check in together.checks.iter_mut().step_by(2) {
-                check.is_light = !matches!(check.parameters, Parameters::SlidingLog(_));
+                check.is_light = true;
             }
         }
         // Its totals are what the other one charged.
@@ -356,10 +356,10 @@ fn limits_turned_from_shadow_to_hard_at_any_time_count_what_was_made_before_as_i
 
 #[test]
 fn light_counters_turned_from_shadow_to_hard_count_what_was_booked_before_as_if_they_had_always_been_hard() {
-    turned_limits_count_as_if_always_hard(Kept::Mixed, light_rows().collect());
+    turned_limits_count_as_if_always_hard(Kept::Mixed, all_rows());
 }
 
 #[test]
 fn limits_turned_from_shadow_to_hard_count_light_reservations_as_if_they_had_always_been_hard() {
-    turned_limits_count_as_if_always_hard(Kept::Light, light_rows().collect());
+    turned_limits_count_as_if_always_hard(Kept::Light, all_rows());
 }
