@@ -379,7 +379,11 @@ async fn a_log_lists_what_checks_counted_and_forgets_each_to_the_millisecond() {
         (answer.text("/remaining").to_owned(), answer.body["retry_after_ms"].clone())
     };
     assert_eq!(remaining("2026-03-10T12:00:00Z", true).await, ("6".into(), Value::Null));
-    assert_eq!(remaining("2026-03-10T12:00:00Z", true).await, ("1".into(), Value::Null), "in one millisecond");
+    assert_eq!(
+        remaining("2026-03-10T12:00:00Z", true).await,
+        ("1".into(), Value::Null),
+        "in one millisecond"
+    );
     app.move_clock("2026-03-10T12:00:20.5Z").await;
     let part = app.post(CHECK, of("read")).await.expect(200);
     assert_eq!(part.text("/remaining"), "0");
