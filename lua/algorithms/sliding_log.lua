@@ -144,7 +144,7 @@ function sliding_log.resets_at(counter)
 end
 
 -- How long until so many units may fit, in ms; -1 for never. Where holds are in the way, the end of the next hold may
--- help before they slide out.
+-- help before they slide out. What checks of the same call have counted slides out last.
 function sliding_log.wait(counter, need, now)
   if need > counter.capacity then
     return -1
@@ -152,6 +152,13 @@ function sliding_log.wait(counter, need, now)
   local without_holds, with_holds, slots = now, now, now
   local used = need - counter.capacity + counter.consumed
   local all, full = used + counter.reserved, counter.entries.live - counter.entries_max + 1
+  local function slide_out(held, consumed, counted_at)
+    local slides_out_at = counted_at + counter.length
+    without_holds = used > 0 and slides_out_at or without_holds
+    with_holds = all > 0 and slides_out_at or with_holds
+    slots = full > 0 and slides_out_at or slots
+    used, all, full = used - consumed, all - consumed - held, full - 1
+  end
   local offset, page = 0, { true }
   while #page > 0 and (used > 0 or all > 0 or full > 0) do
     -- The sums stand before 0, all entries after it.
@@ -159,14 +166,11 @@ function sliding_log.wait(counter, need, now)
     page = redis.call('ZRANGEBYSCORE', counter.log, after, '+inf', 'WITHSCORES', 'LIMIT', offset, PAGE)
     for at = 1, #page, 2 do
       local held, consumed = struct.unpack('<i8i8', page[at], 33)
-      local slides_out_at = tonumber(page[at + 1]) + counter.length
-      without_holds = used > 0 and slides_out_at or without_holds
-      with_holds = all > 0 and slides_out_at or with_holds
-      slots = full > 0 and slides_out_at or slots
-      used, all, full = used - consumed, all - consumed - held, full - 1
+      slide_out(held, consumed, tonumber(page[at + 1]))
     end
     offset = offset + PAGE
   end
+  slide_out(counter.entry_held, counter.entry_consumed, counter.counted_at)
   if counter.reserved > 0 then
     local hold_ends_at = counter.next_end > now and counter.next_end or now + 1000
     with_holds = math.min(with_holds, math.max(without_holds, hold_ends_at))

@@ -54,8 +54,8 @@ impl Reply {
         Ok((Self { status, now_ms: integer(&values[2])?, id, epoch, rest }, integer(&values[1])?))
     }
 
-    /// Reads the answer of a check's plain path, which is one text: `B whether it refuses  i8 Redis's time  i8 time` and
-    /// a cell. It is done, and its own value is that byte and the cell.
+    /// Reads the answer of a check's plain path, which is one text: `B whether it refuses  i8 Redis's time  i8 time`
+    /// and a cell. It is done, and its own value is that byte and the cell.
     fn read_packed(packed: &[u8], epoch: Epoch) -> Result<(Self, i64), Undecodable> {
         let mut reader = Reader::new(packed);
         let (refuses, redis_ms, now_ms) = (reader.u8()?, reader.i64()?, reader.i64()?);
