@@ -72,7 +72,12 @@ impl Calls for Template {
     /// The highest status is the one of a call that was carried out; see src/gate/status.rs.
     fn is_done(&self, answer: &redis::Value) -> bool {
         let done = tollgate::gate::status::Status::Done.code();
-        matches!(answer, redis::Value::Array(values) if values.first() == Some(&redis::Value::Int(done)))
+        match answer {
+            redis::Value::Array(values) => values.first() == Some(&redis::Value::Int(done)),
+            // What the plain path of a check answers begins with whether it refuses.
+            redis::Value::BulkString(packed) => packed.first() == Some(&0),
+            _ => false,
+        }
     }
 }
 

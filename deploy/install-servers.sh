@@ -66,3 +66,19 @@ if ! have cargo; then
         "(it needs curl and ca-certificates), then run this again." >&2
     exit 1
 fi
+
+# Cargo.toml says with which Rust this builds at least. Distributions often have an older one.
+needed=$(sed -n 's/^rust-version = "\([0-9.]*\)"$/\1/p' "$(dirname "$0")/../Cargo.toml")
+found=$(rustc --version 2>/dev/null | awk '{ print $2 }')
+is_older() {
+    awk -v found="$1" -v needed="$2" 'BEGIN {
+        split(found, f, "."); split(needed, n, ".")
+        exit !(f[1] + 0 < n[1] + 0 || (f[1] + 0 == n[1] + 0 && f[2] + 0 < n[2] + 0))
+    }'
+}
+if [ -n "$found" ] && is_older "$found" "$needed"; then
+    echo "Please install Rust $needed or newer; this is $found. With rustup: rustup update. Without it:" \
+        "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh, and put \$HOME/.cargo/bin before" \
+        "the other one in PATH. Then run this again." >&2
+    exit 1
+fi

@@ -230,7 +230,8 @@ pub enum QuarantineCommand {
 /// Which service to talk to.
 #[derive(Debug, Clone, Args)]
 pub struct Connect {
-    /// The service's address; absent: where the configuration lets it listen, or that of the embedded service.
+    /// The service's address, http:// only; absent: where the configuration lets it listen, or that of the embedded
+    /// service.
     #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "config"])]
     pub url: Option<String>,
     /// The API key; better in TOLLGATE_KEY, where other users of this machine cannot see it.
@@ -359,11 +360,11 @@ pub enum KeyCommand {
 pub enum KeyRole {
     /// Everything.
     Admin,
-    /// Every GET and the reports.
+    /// Every GET; grants, adjustments and comparisons with suppliers' bills.
     Finance,
     /// Gate calls and reads.
     Service,
-    /// Reads of its own tenant.
+    /// Reads of its own tenant, and its upgrade requests.
     Tenant,
 }
 
@@ -388,7 +389,8 @@ pub enum JobCommand {
         #[command(flatten)]
         connect: Connect,
     },
-    /// Run a job now and wait until it has ended; exit code 1 when it failed.
+    /// Run a job now and wait until it has ended; exit code 1 when it failed or has not ended in time. Needs an admin's
+    /// key.
     Run {
         /// The job's name, as the list shows it.
         #[arg(value_parser = NonEmptyStringValueParser::new())]
@@ -399,7 +401,7 @@ pub enum JobCommand {
         /// Say only what would be done, for jobs that change books.
         #[arg(long)]
         dry_run: bool,
-        /// How long to wait for the end of the run.
+        /// How long to wait for the end of the run, which goes on afterwards.
         #[arg(long, value_name = "SECONDS", default_value = "600")]
         wait_seconds: u64,
         /// Which service.

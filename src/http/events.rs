@@ -85,7 +85,7 @@ struct EventBody {
     #[serde(rename = "type")]
     #[schema(min_length = 1, example = "tollgate.usage")]
     kind: String,
-    /// When the work was done: at most 35 days ago; now if absent.
+    /// When the work was done: at most 35 days ago, and at most five minutes ahead; now if absent.
     #[schema(format = DateTime)]
     time: Option<String>,
     /// JSON, if it is named.

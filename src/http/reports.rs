@@ -23,7 +23,8 @@ use crate::operations::requests::{
     ReconciliationsRequest, RevenueFilter, RevenueRequest, RolloverRequest, TopRequest, UsageRequest,
 };
 
-const GROUPS: &[(&str, GroupBy)] = &[
+/// How usage of all tenants may be split.
+pub(super) const GROUPS: &[(&str, GroupBy)] = &[
     ("meter", GroupBy::Meter),
     ("subject", GroupBy::Subject),
     ("operation", GroupBy::Operation),
@@ -38,7 +39,8 @@ const CONSUMERS: &[(&str, Consumer)] = &[
     ("plan", Consumer::Plan),
 ];
 
-const REVENUE_GROUPS: &[(&str, RevenueGroup)] = &[
+/// How revenue may be split.
+pub(super) const REVENUE_GROUPS: &[(&str, RevenueGroup)] = &[
     ("period", RevenueGroup::Period),
     ("tenant", RevenueGroup::Tenant),
     ("plan", RevenueGroup::Plan),

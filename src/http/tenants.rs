@@ -23,7 +23,8 @@ const SPANS: &[(&str, WindowKind)] = &[("today", WindowKind::Day), ("month", Win
 pub(super) const GRANULARITIES: &[(&str, Granularity)] =
     &[("hour", Granularity::Hour), ("day", Granularity::Day), ("month", Granularity::Month)];
 
-const GROUPS: &[(&str, GroupBy)] =
+/// How usage of one tenant may be split.
+pub(super) const GROUPS: &[(&str, GroupBy)] =
     &[("meter", GroupBy::Meter), ("subject", GroupBy::Subject), ("operation", GroupBy::Operation)];
 
 const STATES: &[(&str, ReservationState)] = &[

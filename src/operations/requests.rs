@@ -394,11 +394,11 @@ pub struct TrialRequest {
 pub enum Role {
     /// Everything.
     Admin,
-    /// Every read and the reports.
+    /// Every read; grants, adjustments and comparisons with suppliers' bills.
     Finance,
     /// Gate calls and reads, of its tenant or, unbound, of all.
     Service,
-    /// Reads of its own tenant.
+    /// Reads of its own tenant, and its upgrade requests.
     Tenant,
 }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rstest::rstest;
+
 use super::run;
 use crate::support::app::*;
 use crate::support::process::tollgate;
@@ -177,6 +179,26 @@ fn what_the_readme_does_with_a_hold_it_does_before_it_is_consumed() {
             pair[1]
         );
     }
+}
+
+#[rstest]
+#[case::one_of_a_distribution("1.63.0", false)]
+#[case::the_oldest_that_builds(concat!(env!("CARGO_PKG_RUST_VERSION"), ".0"), true)]
+#[case::a_nightly_one("1.99.0-nightly", true)]
+#[case::the_next_major_version("2.0.0", true)]
+fn a_rust_that_is_too_old_is_named_before_anything_is_built(#[case] version: &str, #[case] is_taken: bool) {
+    // Everything is there but for a Rust that is new enough, so nothing is installed.
+    let script = "for name in redis-server initdb cc cargo rustc; do \
+        printf '#!/bin/sh\\necho rustc %s\\n' \"$2\" > \"$1/$name\"; chmod 755 \"$1/$name\"; done; \
+        PATH=\"$1:$PATH\" sh deploy/install-servers.sh";
+    let programs = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(programs.path()).arg(version).current_dir(root());
+    shell.env_clear().env("PATH", "/usr/bin:/bin");
+    let (code, _, error) = run(&mut shell);
+    let wanted =
+        format!("Please install Rust {} or newer; this is {version}", env!("CARGO_PKG_RUST_VERSION"));
+    assert_eq!((code == 0, error.contains(&wanted)), (is_taken, !is_taken), "{error}");
 }
 
 /// Pastes the block of the README that serves at this port, with another one, into a shell. Returns its output, and the

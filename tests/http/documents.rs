@@ -1,5 +1,6 @@
 //! The contract as served, the headers of every answer, and unknown paths.
 
+use super::with_policy;
 use crate::support::app::*;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -114,6 +115,32 @@ async fn the_contract_bounds_every_parameter_that_is_a_text() {
     }
     let key = parameters(&contract).into_iter().find(|(_, it)| it["name"] == "Idempotency-Key").unwrap().1;
     assert!(key["schema"]["pattern"].as_str().unwrap().contains("{1,255}"), "{key}");
+}
+
+#[tokio::test]
+async fn the_contract_names_exactly_the_words_by_which_each_report_can_be_split() {
+    let app = with_policy().await;
+    let contract = contract().await;
+    let split = parameters(&contract).into_iter().filter(|(_, parameter)| parameter["name"] == "group_by");
+    let split: Vec<_> = split.map(|(path, it)| (path, it["schema"]["pattern"].as_str().unwrap())).collect();
+    assert_eq!(split.len(), 3, "{split:?}");
+    let words_of = |pattern: &str| -> Vec<String> {
+        let first = pattern.trim_start_matches("^(").split(')').next().unwrap();
+        first.split('|').map(str::to_owned).collect()
+    };
+    let mut all: Vec<_> = split.iter().flat_map(|(_, pattern)| words_of(pattern)).collect();
+    all.sort();
+    all.dedup();
+    assert_eq!(all, ["meter", "operation", "period", "plan", "subject", "tenant"]);
+    for (path, pattern) in split {
+        let (call, named) = (path.replace("{tenant}", "acme"), words_of(pattern));
+        for word in &all {
+            let expected = if named.contains(word) { 200 } else { 400 };
+            assert_eq!(app.get(&format!("{call}?group_by={word}")).await.status, expected, "{call}: {word}");
+        }
+        app.get(&format!("{call}?group_by={}", named.join(","))).await.expect(200);
+    }
+    app.finish().await;
 }
 
 #[tokio::test]

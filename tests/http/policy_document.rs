@@ -121,6 +121,16 @@ fn every_part_of_a_policy_has_a_schema_and_a_section() {
     }
 }
 
+#[test]
+fn the_document_of_billing_names_every_field_of_a_grant() {
+    let (contract, document) = (contract(), read("docs/BILLING.md"));
+    let section = document.split("\n## Grants\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let named = rows.flat_map(|row| quoted(row.split(" | ").next().unwrap())).collect::<BTreeSet<_>>();
+    let fields = contract["components"]["schemas"]["GrantBody"]["properties"].as_object().unwrap();
+    assert_eq!(named, fields.keys().cloned().collect::<BTreeSet<_>>(), "docs/BILLING.md");
+}
+
 /// Limits, and for each of their fields another value.
 fn other_values() -> [(Value, Value); 9] {
     let limit = |fields: Value| {

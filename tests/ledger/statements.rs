@@ -40,5 +40,8 @@ async fn every_statement_in_a_file_fits_the_tables_and_takes_and_gives_what_the_
         fs::write(SNAPSHOT, &found).unwrap();
     }
     let written = fs::read_to_string(SNAPSHOT).unwrap_or_default();
-    assert_eq!(found, written, "UPDATE_STATEMENTS=1 cargo test statements writes it again");
+    assert_eq!(
+        found, written,
+        "UPDATE_STATEMENTS=1 cargo test --test suite ledger::statements writes it again"
+    );
 }

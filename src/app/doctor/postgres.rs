@@ -7,9 +7,9 @@ use crate::settings::Settings;
 const UNKNOWN: &str = "unknown";
 /// The oldest version that is tested.
 const TESTED_FROM: u64 = 150_000;
-/// The connections of an instance beside its pools: look-ups, notices, the question whether it answers, decisions, and
-/// the files of reports that are being read.
-const BESIDE_POOLS: usize = 3 + 1 + 1 + 1 + 4;
+/// The connections of an instance beside its pools: look-ups, notices, the question whether it answers, decisions, the
+/// files of reports that are being read, and the comparisons with suppliers' bills.
+const BESIDE_POOLS: usize = 3 + 1 + 1 + 1 + 4 + 2;
 
 /// How many connections an instance takes at most.
 pub(super) fn connections(settings: &Settings) -> usize {
@@ -92,6 +92,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::settings::Inputs;
 
     const SOUND: [(&str, &str); 12] = [
         ("server_version", "15.8"),
@@ -107,6 +108,21 @@ mod tests {
         ("in_hot_standby", "off"),
         ("is_superuser", "false"),
     ];
+
+    #[test]
+    fn an_instance_is_reckoned_with_every_connection_that_it_may_open() {
+        let needed = [
+            ("redis.url", "redis://localhost:1/"),
+            ("postgres.url", "postgresql://localhost/tollgate"),
+            ("installation.secret", "0123456789abcdef0123456789abcdef"),
+        ];
+        let read_secret = |_: &std::path::Path| Err(std::io::Error::other("there are no secret files"));
+        let command_line = needed.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let inputs = Inputs { file: None, environment: Vec::new(), command_line, read_secret: &read_secret };
+        let settings = Settings::load(&inputs).unwrap();
+        let (pools, look_ups, notices, probe, decisions, files, bills) = (10 + 2, 3, 1, 1, 1, 4, 2);
+        assert_eq!(connections(&settings), pools + look_ups + notices + probe + decisions + files + bills);
+    }
 
     #[test]
     fn a_server_as_recommended_is_sound() {

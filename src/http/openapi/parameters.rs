@@ -1,11 +1,11 @@
-//! What parameters may be: each name means the same in every call.
+//! What parameters may be: by their name, and by the call where a name takes other words in another call.
 
 use utoipa::PartialSchema;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 
-use super::super::admin_audit;
 use super::super::routes::Route;
+use super::super::{admin_audit, reports, tenants};
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::ids::{
     LimitId, LoadName, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
@@ -74,10 +74,9 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "currency" => text().pattern(Some("^[A-Z]{3}$")).into(),
         "span" => text().enum_values(Some(["today", "month"])).into(),
         "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
-        "group_by" => {
-            let words = "(meter|subject|operation|tenant|plan)";
-            text().pattern(Some(format!("^{words}(,{words}){{0,4}}$"))).into()
-        }
+        "group_by" if pattern.ends_with("/revenue") => some_of(reports::REVENUE_GROUPS),
+        "group_by" if pattern.starts_with("/v1/tenants/") => some_of(tenants::GROUPS),
+        "group_by" => some_of(reports::GROUPS),
         "placed_by" => text().enum_values(Some(["admin", "limit"])).into(),
         "by" => text().enum_values(Some(["tenant", "subject", "operation", "plan"])).into(),
         "supplier" | "amount_column" | "reference_column" | "time_column" | "tenant_column"
@@ -125,6 +124,13 @@ fn id(pattern: &str) -> Option<RefOr<Schema>> {
 
 fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
+}
+
+/// At least one of the words, separated by commas.
+fn some_of<T>(words: &[(&str, T)]) -> RefOr<Schema> {
+    let others = words.len().saturating_sub(1);
+    let any = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join("|");
+    text().pattern(Some(format!("^({any})(,({any})){{0,{others}}}$"))).into()
 }
 
 fn uuid() -> RefOr<Schema> {
