@@ -52,7 +52,7 @@ outage: setup ## Stop, freeze and slow Redis under half of the peak, and print h
 	TOLLGATE_OUTAGE_SECONDS=$(OUTAGE) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::failure_policies
 
 behaviour: setup ## Hold the gate and the whole service against their models through random calls and kills (CASES="200")
-	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service properties::gate
+	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service properties::gate gate::concurrency
 
 carts: ## Count a million random bills a second way (CARTS="1000000")
 	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating

@@ -17,7 +17,7 @@ fn emergency(limit: Value, capacity: &str) -> Value {
 }
 
 /// How often this policy has decided.
-fn decided_by(app: &TestApp, policy: &str) -> u64 {
+pub(super) fn decided_by(app: &TestApp, policy: &str) -> u64 {
     let name = format!("tollgate_fallback_total{{policy=\"{policy}\"}} ");
     let text = app.app().operations.metrics_text();
     text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::fallbacks::decided_by;
 use super::gate_away::{PATIENCE, counted, impatient, replayed};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
@@ -59,6 +60,8 @@ async fn two_instances_admit_their_shares_and_no_more_and_all_of_it_is_counted_o
         assert!((8..=9).contains(&by_one), "half of what was left, by two: {by_one}");
         admitted += by_one;
         caller.post_keyed(RESERVATIONS, "more", pages("1")).await.is_problem(503, "gate_unavailable");
+        let decided = ["local", "local_used_up"].map(|policy| decided_by(&app, policy));
+        assert!(number > 0 || (decided[0] >= 8 && decided[1] >= 1), "by its own share: {decided:?}");
     }
     drop(frozen);
     replayed(&app).await;

@@ -87,6 +87,10 @@ async fn who_calls_much_more_often_than_before_is_warned_then_slowed_to_the_usua
     for line in [
         "tollgate_anomalies_monitored_total{limit=\"user-hour\"} 2",
         "tollgate_anomalies_throttled_total{limit=\"user-hour\"} 2",
+        concat!(
+            "tollgate_limits_refused_total{kind=\"anomaly\",algorithm=\"anomaly\",cause=\"anomaly\",",
+            "code=\"rate_limited\"} 2"
+        ),
     ] {
         assert!(metrics.contains(line), "{line}");
     }

@@ -172,3 +172,24 @@ async fn who_holds_the_slots_of_a_limit_is_a_filter_of_the_reservations() {
     }
     app.finish().await;
 }
+
+#[tokio::test]
+async fn who_was_only_watched_by_a_limit_in_shadow_holds_none_of_its_slots_also_when_it_is_hard() {
+    let watching = at_once("reservations").with("capacity", "1").with("kind", "shadow");
+    let app = with_slots(watching.clone()).await;
+    let counted = app.hold(1).await;
+    let over = app.post(RESERVATIONS, pages(1)).await.expect(201);
+    assert_eq!(over.text("/warnings/0/code"), "shadow_refused", "{over:?}");
+    app.drained().await;
+    for kind in ["shadow", "hard"] {
+        app.define("plans/plan", json!({ "limits": [watching.clone().with("kind", kind)] })).await;
+        let path = "/v1/tenants/acme/reservations?status=reserved&limit_id=slots";
+        let listed = app.get(path).await.expect(200);
+        let ids: Vec<_> = listed.body["data"].as_array().unwrap().iter().map(|row| &row["id"]).collect();
+        assert_eq!(ids, [&json!(counted)], "{kind}: {listed:?}");
+        assert_eq!(app.quota().await.text("/limits/0/reserved"), "1", "{kind}: as many as it counts");
+    }
+    app.release(over.text("/id")).await.expect(200);
+    app.release(&counted).await.expect(200);
+    app.finish().await;
+}

@@ -152,6 +152,28 @@ async fn a_sample_of_the_allowed_checks_is_logged_with_the_admissions_and_a_look
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_the_allowed_checks_about_the_share_is_logged_that_is_asked_for() {
+    let app = spawn_app().await;
+    with_limits(&app, json!([minute("1000")])).await;
+    let serving = Logging::start(&app, &[("TOLLGATE__LOGS__ADMITTED_PERCENT", "50")]).await;
+    let sixteen = json!({ "checks": vec![of("read"); 16] });
+    for _ in 0..25 {
+        serving.caller.post(CHECK, sixteen.clone()).await.expect(200);
+    }
+    let last = serving.caller.post(CHECK, of("read").with("cost", 1001)).await.expect(200);
+    assert_eq!(last.body["allowed"], json!(false), "{last:?}");
+    wait_for("the last call is logged", Duration::from_secs(30), async || {
+        (serving.lines("refused").len() == 1).then_some(())
+    })
+    .await;
+    let admitted = serving.lines("admitted").len();
+    // Each is drawn by itself: of 400, eight times the usual deviation from 200.
+    assert!((120..=280).contains(&admitted), "{admitted} of 400");
+    drop(serving);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_many_refusals_so_many_a_second_are_logged_and_the_next_line_counts_the_others() {
     let app = spawn_app().await;
     app.with_day_of("5").await;

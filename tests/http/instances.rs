@@ -9,14 +9,33 @@ use crate::support::app::*;
 
 /// Long for a notice on a busy machine, and far less than the time after which the second instance looks by itself.
 const NOTICED: Duration = Duration::from_secs(10);
+/// How long a change of the policy takes at most until every instance decides by it, on a machine that does nothing
+/// else.
+const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Another instance, to which only a notice can bring a change in time.
 async fn that_waits_for_notices(app: &TestApp) -> App {
     app.another_with(&[Role::Http], &[("policy.poll_ms", "60000".to_owned())]).await
 }
 
+/// Makes a change at one instance and waits for it at another one. How long the change itself took says how busy the
+/// machine is.
+async fn is_live_within_a_second<F: Future<Output = Answered>>(
+    change: impl Future<Output = Answered>,
+    there: impl Fn() -> F,
+    is_made: impl Fn(&Answered) -> bool,
+) {
+    let began = Instant::now();
+    let changed = change.await;
+    let noise = began.elapsed();
+    let told = Instant::now();
+    until(there, is_made).await;
+    let took = told.elapsed();
+    assert!(took <= LIVE_WITHIN + 4 * noise, "{took:?}, where the change itself took {noise:?}: {changed:?}");
+}
+
 #[tokio::test]
-async fn a_changed_policy_takes_effect_on_another_instance_at_its_notice() {
+async fn a_changed_policy_takes_effect_on_another_instance_within_a_second() {
     let app = spawn_app().await;
     let day_of = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(day_of("10"), json!([])).await;
@@ -25,17 +44,14 @@ async fn a_changed_policy_takes_effect_on_another_instance_at_its_notice() {
     let quota = || there.get("/v1/tenants/acme/quota");
     until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
 
-    app.define("plans/plan", json!({ "limits": day_of("20") })).await;
-    let told = Instant::now();
-    until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
-    assert!(told.elapsed() < NOTICED, "a plan took {:?}", told.elapsed());
-
+    let plan = app.define("plans/plan", json!({ "limits": day_of("20") }));
+    is_live_within_a_second(plan, quota, |answer| answer.text("/limits/0/capacity") == "20").await;
     let wider =
         json!({ "tenant": "acme", "level": "tenant", "limit": "day", "capacity": "30", "reason": "test" });
-    app.define("overrides/wider", wider).await;
-    let told = Instant::now();
-    until(quota, |answer| answer.text("/limits/0/capacity") == "30").await;
-    assert!(told.elapsed() < NOTICED, "an override took {:?}", told.elapsed());
+    let wider = app.define("overrides/wider", wider);
+    is_live_within_a_second(wider, quota, |answer| answer.text("/limits/0/capacity") == "30").await;
+    let lifted = app.delete("/v1/admin/overrides/wider?tenant=acme");
+    is_live_within_a_second(lifted, quota, |answer| answer.text("/limits/0/capacity") == "20").await;
     second.stop().await;
     app.finish().await;
 }

@@ -207,6 +207,27 @@ async fn a_limit_holds_between_its_dates_and_says_its_message() {
 }
 
 #[tokio::test]
+async fn a_scheduled_limit_of_a_nearer_level_goes_on_counting_when_it_takes_over_and_when_it_ends() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    app.with_day_of("10").await;
+    let hour = day_of("5").with("from", "2026-03-10T13:00:00Z").with("until", "2026-03-10T14:00:00Z");
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": [hour] })).await;
+    let shown = async |key: &str, amount: i64| {
+        let used = app.use_pages(key, amount).await.expect(201);
+        ["/level", "/capacity", "/consumed"].map(|field| used.text(&format!("/limits/0{field}")).to_owned())
+    };
+    assert_eq!(shown("before", 4).await, ["plan", "10", "4"]);
+    app.move_clock("2026-03-10T13:00:00Z").await;
+    app.use_pages("too much", 2).await.is_problem(429, "quota_exceeded");
+    assert_eq!(shown("within", 1).await, ["tenant", "5", "5"]);
+    app.use_pages("more", 1).await.is_problem(429, "quota_exceeded");
+    app.move_clock("2026-03-10T14:00:00Z").await;
+    assert_eq!(shown("after", 5).await, ["plan", "10", "10"]);
+    app.use_pages("more", 1).await.is_problem(429, "quota_exceeded");
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_limit_applies_to_the_share_it_is_rolled_out_to() {
     let app = spawn_app().await;
     let user_day = |percent: u32| {

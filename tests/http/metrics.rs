@@ -51,6 +51,61 @@ async fn a_refusal_that_no_limit_makes_is_counted_by_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refusals_by_a_quota_by_an_interval_and_for_want_of_any_limit_are_counted_by_their_kind() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    app.with_plan(json!([]), json!([quota_of("5")])).await;
+    let scan = json!({ "costs": [{ "meter": "token", "base": "1" }], "min_interval_seconds": 5 });
+    app.define("operations/scan", scan).await;
+    app.use_pages("used", 4).await.expect(201);
+    app.use_pages("more", 2).await.is_problem(429, "quota_exceeded");
+    app.post(RESERVATIONS, of("scan")).await.expect(201);
+    app.post(RESERVATIONS, of("scan")).await.is_problem(429, "rate_limited");
+    app.define("meters/token", json!({ "unit": "token", "without_limit": "deny" })).await;
+    app.post(RESERVATIONS, pages(1).with("meter", "token")).await.is_problem(402, "exceeds_plan");
+    let refused = |kind: &str, algorithm: &str, cause: &str, code: &str| {
+        let labels = format!("kind=\"{kind}\",algorithm=\"{algorithm}\",cause=\"{cause}\",code=\"{code}\"");
+        format!("tollgate_limits_refused_total{{{labels}}} 1")
+    };
+    let lines = [
+        refused("quota", "calendar", "consumed", "quota_exceeded"),
+        refused("interval", "interval", "interval", "rate_limited"),
+        refused("without_limit", "none", "none", "exceeds_plan"),
+    ];
+    assert_has(&metrics_of(&app).await, &lines.each_ref().map(String::as_str));
+    app.finish().await;
+}
+
+/// How many calls of this script were timed, and the sum of their seconds.
+async fn timed(app: &TestApp, script: &str) -> (u64, f64) {
+    let text = metrics_of(app).await;
+    let figure = |name: &str| {
+        let name = format!("tollgate_gate_call_seconds_{name}{{script=\"{script}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    (figure("count").parse().unwrap(), figure("sum").parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_call_of_the_service_is_timed_by_the_script_that_decides_it() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    with_limits(&app, json!([day_of("100"), minute("100")])).await;
+    let [used, freed] = [app.hold(1).await, app.hold(1).await];
+    for script in ["reserve", "consume", "extend", "release", "check"] {
+        let (calls, seconds) = timed(&app, script).await;
+        match script {
+            "reserve" => app.post(RESERVATIONS, pages(1)).await.expect(201),
+            "consume" => app.consume(&used, "1").await.expect(200),
+            "extend" => app.resolve(&freed, "extend", json!({ "ttl_seconds": 900 })).await.expect(200),
+            "release" => app.release(&freed).await.expect(200),
+            _ => app.post(CHECK, of("read")).await.expect(200),
+        };
+        let after = timed(&app, script).await;
+        assert!(after.0 > calls && after.1 > seconds, "{script}: {after:?} after {calls} of {seconds} s");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_or_a_look_would_have_refused_is_counted_as_refused() {
     let app = an_app().at("2026-03-10T12:00:00Z").start().await;
     with_limits(&app, json!([day_of("5"), minute("5")])).await;

@@ -1,4 +1,4 @@
-//! Limits of all algorithms on one request, and each of them after its scripts were loaded again.
+//! Limits of all algorithms on one request.
 
 use std::collections::BTreeMap;
 
@@ -90,21 +90,4 @@ async fn of_several_queues_the_longest_says_when_the_work_may_start() {
     let outcome = world.reserve(&pages("second", 1).under(both)).await;
     let ReserveOutcome::Admitted { start_after_ms, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(start_after_ms, 6_000);
-}
-
-#[tokio::test]
-async fn every_algorithm_goes_on_after_its_scripts_were_loaded_again() {
-    let server = Server::own();
-    let world = World::over(std::sync::Arc::clone(&server)).await;
-    world.warm_up(Default::default()).await;
-    for (number, limit) in limits(10).into_iter().enumerate() {
-        world.hold(&pages(&format!("before-{number}"), 6).under([limit])).await;
-    }
-    server.command(&["SCRIPT", "FLUSH"]);
-    let run_id = world.gate.meet().await.unwrap();
-    world.gate.load_scripts(&run_id).await.unwrap();
-    for (number, limit) in limits(10).into_iter().enumerate() {
-        let again = pages(&format!("after-{number}"), 5).under([limit.clone()]);
-        assert_eq!(refusing(world.reserve(&again).await), [0], "{:?}", limit.parameters);
-    }
 }

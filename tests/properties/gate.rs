@@ -4,6 +4,7 @@
 pub(crate) mod algorithms;
 mod checks;
 mod plain_path;
+mod reloaded;
 mod scripted;
 mod sequences;
 mod shadow_turned;

@@ -173,15 +173,17 @@ impl<'a> Counting<'a> {
         Self { entry, limit, at_ms, of_tenant: entry.tenant_counters(at_ms).counters }
     }
 
-    /// Whether a reservation moved one of its counters.
+    /// Whether a reservation moved one of its counters: a shadow limit that would have refused it did not count it.
     fn counts(&self, record: &Record) -> bool {
         let Some(rest) = &record.body.rest else { return false };
-        rest.counters.iter().any(|place| match place.scope_index.checked_sub(1) {
+        let is_its = |place: &CounterRef| match place.scope_index.checked_sub(1) {
             None => self.is_among(&self.of_tenant, place),
             Some(index) => rest.subjects.get(usize::from(index)).is_some_and(|(subject, _)| {
                 self.is_among(&self.entry.subject_counters(subject, self.at_ms).counters, place)
             }),
-        })
+        };
+        let mut numbered = rest.counters.iter().enumerate();
+        numbered.any(|(number, place)| !record.head.leaves_out(number) && is_its(place))
     }
 
     fn is_among(&self, counters: &[Counter], place: &CounterRef) -> bool {
