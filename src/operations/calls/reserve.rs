@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::global::{GlobalAnswer, global_counters, reveal};
 use super::light::nothing_to_wait_for;
 use super::repeat::{Repeat, key_reused};
-use super::reserve_answer::{answer_reserve, refusal_or_fault};
+use super::reserve_answer::{answer_reserve, refusal_or_fault, said_of_dry_run};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
@@ -62,7 +62,7 @@ impl Calls {
         let answer = match self.decide(&request, mode, RESERVE).await {
             Ok(Decision::New(decided)) => answer_reserve(&request, decided),
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
-            Err(error) => Err(error),
+            Err(error) => said_of_dry_run(&request, error),
         };
         let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Reserve, &request, &answer);
@@ -82,7 +82,7 @@ impl Calls {
         let answer = match self.decide(&request, ReserveMode::DryUsage, USAGE).await {
             Ok(Decision::New(decided)) => answer_reserve(&request, decided),
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
-            Err(error) => Err(error),
+            Err(error) => said_of_dry_run(&request, error),
         };
         let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Usage, &request, &answer);
