@@ -78,7 +78,7 @@ impl Calls {
     }
 
     /// Whether it would be recorded as usage now: decides like [`Self::record_usage`] and writes nothing.
-    pub(super) async fn dry_usage(&self, request: ReserveRequest) -> Answer<Reserved> {
+    pub async fn dry_usage(&self, request: ReserveRequest) -> Answer<Reserved> {
         let answer = match self.decide(&request, ReserveMode::DryUsage, USAGE).await {
             Ok(Decision::New(decided)) => answer_reserve(&request, decided),
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
