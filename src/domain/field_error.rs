@@ -116,7 +116,8 @@ mod tests {
         let error = read_json::<Outer>(&value).unwrap_err();
         assert_eq!(error, FieldError::new("/inner/1", "invalid type: sequence, expected an object"));
         let error = read_toml::<Outer>("inner = [{ count = 1 }, [1]]").unwrap_err();
-        assert_eq!(error, FieldError::new("/inner/1", "invalid type: sequence, expected an object"));
+        assert_eq!(error.pointer, "/inner/1");
+        assert!(error.message.ends_with("invalid type: sequence, expected an object"), "{error}");
     }
 
     #[rstest::rstest]
