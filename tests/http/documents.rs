@@ -1,5 +1,6 @@
 //! The contract as served, the headers of every answer, and unknown paths.
 
+use super::with_policy;
 use crate::support::app::*;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -162,6 +163,28 @@ async fn the_contract_bounds_lists_marks_times_and_names_every_word() {
     assert_eq!(words("Ack"), &json!(["gate", "ledger"]));
     let told = &schemas["ReserveAnswer"]["properties"]["status"];
     assert_eq!(told["oneOf"][0]["$ref"], "#/components/schemas/ReservationState", "{told}");
+}
+
+#[tokio::test]
+async fn a_filter_by_a_tenant_that_is_not_there_is_404_everywhere() {
+    let app = with_policy().await;
+    let contract = contract().await;
+    let mut asked = 0;
+    for (path, item) in contract["paths"].as_object().unwrap() {
+        let takes = |name: &str| {
+            let mut parameters = item["get"]["parameters"].as_array().into_iter().flatten();
+            parameters.any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
+        };
+        if takes("tenant") {
+            let named = path.replace("{id}", "any").replace("{subject}", "ada");
+            let meter = if takes("meter") { "&meter=page" } else { "" };
+            let answer = app.get(&format!("{named}?tenant=nobody{meter}")).await;
+            assert_eq!((answer.status, answer.text("/code")), (404, "not_found"), "{path}: {answer:?}");
+            asked += 1;
+        }
+    }
+    assert!(asked >= 19, "{asked}");
+    app.finish().await;
 }
 
 #[tokio::test]

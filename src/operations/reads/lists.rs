@@ -142,8 +142,7 @@ impl Reads {
     }
 
     pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
-        let found = self.core.policy.find_tenant(tenant).await?;
-        found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
+        self.core.policy.named_tenant(tenant).await
     }
 
     fn reservation_place(&self, text: &str) -> Answer<ReservationCursor> {
