@@ -146,7 +146,7 @@ pub(super) struct ReservedLineAnswer {
     pub(super) meter: String,
     /// What is held.
     pub(super) amount: String,
-    /// Best effort: what was asked for.
+    /// Best effort: what was asked for. Absent in a repeat of an operation: it may cost something else by now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requested: Option<String>,
     /// Where what was asked for is an estimate: what it is made of. Absent in a repeat.

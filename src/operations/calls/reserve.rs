@@ -120,7 +120,7 @@ impl Calls {
         let mut record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
         record.head.start_after_ms = start_after_ms;
         let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
-        Ok(Repeat { id: prepared.id, record, asked: Vec::new(), limits, degraded })
+        Ok(Repeat { id: prepared.id, record, limits, degraded })
     }
 
     /// Decides a call. Where policy refuses it, a repeat is looked for first, because repeats come before policy.
@@ -401,10 +401,7 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
             // A tombstone lacks these details; the same request has them again.
             record.body.rest = record.body.rest.or(body.rest);
             let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
-            // What is estimated by now is not what was asked for then.
-            let asked = prepared.lines.iter().filter(|line| line.estimate.is_none());
-            let asked = asked.map(|line| (line.meter.id.clone(), line.amount())).collect();
-            let repeat = Repeat { id: prepared.id, record, asked, limits, degraded };
+            let repeat = Repeat { id: prepared.id, record, limits, degraded };
             Ok(Decision::Repeat(Box::new(repeat)))
         }
         ReserveOutcome::KeyReused { record } => Err(key_reused(decided.prepared.id, record)),
