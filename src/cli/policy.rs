@@ -22,6 +22,7 @@ use super::output::{self, Format, Table};
 use super::problem;
 use super::prompt;
 use crate::domain::field_error::{FieldError, in_plain_words, read_json};
+use crate::domain::objects::from_objects;
 use crate::domain::policy::diff::{Action, Change, DefinitionKind};
 use crate::domain::policy::document::{Definitions, PolicyFile, export};
 use crate::domain::policy::edit::Prune;
@@ -155,7 +156,8 @@ impl File {
 
 /// The decoder knows the line; the policy check knows the field.
 fn decoder_message(path: &Path, text: &str, error: &FieldError) -> String {
-    let Err(decoder) = toml::from_str::<PolicyFile>(text) else { return error.to_string() };
+    let read = toml::Deserializer::parse(text).and_then(from_objects::<PolicyFile, _>);
+    let Err(decoder) = read else { return error.to_string() };
     let before = decoder.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let field = if error.pointer.is_empty() { String::new() } else { format!(" {}", error.pointer) };

@@ -3,6 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::objects::Objects;
+
 /// One error of one field, or a warning about it: where it is and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
 #[error("{pointer}: {message}")]
@@ -31,15 +33,15 @@ pub fn child(pointer: &str, step: &str) -> String {
     format!("{pointer}/{}", step.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Reads a JSON value into a document; the error points at the field that is wrong.
+/// Reads a JSON value into a document, its objects by their names alone; the error points at the field that is wrong.
 pub fn read_json<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, FieldError> {
-    serde_path_to_error::deserialize(value).map_err(from_path_error)
+    serde_path_to_error::deserialize(Objects(value)).map_err(from_path_error)
 }
 
-/// Reads a TOML text into a document; the error points at the field that is wrong.
+/// Reads a TOML text into a document in the same way.
 pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, FieldError> {
     let decoder = toml::Deserializer::parse(text).map_err(|e| FieldError::new("", first_line(&e)))?;
-    serde_path_to_error::deserialize(decoder).map_err(from_path_error)
+    serde_path_to_error::deserialize(Objects(decoder)).map_err(from_path_error)
 }
 
 fn from_path_error<E: std::fmt::Display>(error: serde_path_to_error::Error<E>) -> FieldError {
@@ -106,6 +108,16 @@ mod tests {
         let error = read_toml::<Outer>("[[inner]]\ncount = 1\n[[inner]]\ncount = 900\n").unwrap_err();
         assert_eq!(error.pointer, "/inner/1/count");
         assert!(read_toml::<Outer>("inner = [").unwrap_err().pointer.is_empty());
+    }
+
+    #[test]
+    fn an_array_in_the_place_of_an_object_is_pointed_at() {
+        let value = serde_json::json!({ "inner": [{ "count": 1 }, [1]] });
+        let error = read_json::<Outer>(&value).unwrap_err();
+        assert_eq!(error, FieldError::new("/inner/1", "invalid type: sequence, expected an object"));
+        let error = read_toml::<Outer>("inner = [{ count = 1 }, [1]]").unwrap_err();
+        assert_eq!(error.pointer, "/inner/1");
+        assert!(error.message.ends_with("invalid type: sequence, expected an object"), "{error}");
     }
 
     #[rstest::rstest]

@@ -40,6 +40,7 @@ pub mod merged_change;
 pub mod meter;
 pub mod money;
 pub mod movements;
+pub mod objects;
 pub mod on_gate_failure;
 pub mod open_periods;
 pub mod operation;

@@ -12,6 +12,7 @@ use super::body::{JsonText, POLICY_BYTES_MAX};
 use super::json;
 use super::problem::Problem;
 use super::state::State;
+use crate::domain::objects::from_objects;
 use crate::domain::policy::diff::Change;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
@@ -33,6 +34,7 @@ const FILE: &str = "/policy";
 pub(super) struct ApplyBody {
     /// What is created and replaced. A list given here (`limits` of a plan) must name all its stored items, unless
     /// `prune` lets others go; an absent list is left as it is.
+    #[serde(deserialize_with = "from_objects")]
     policy: PolicyFile,
     /// What is deleted if the file does not name it. Tenants never are.
     #[serde(default, deserialize_with = "super::json::or_default")]

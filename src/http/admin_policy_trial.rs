@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::state::State;
 use crate::domain::ids::TenantId;
 use crate::domain::instant::{Instant, rfc3339};
+use crate::domain::objects::from_objects;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::operations::OperationError;
@@ -31,6 +32,7 @@ use crate::operations::requests::TrialRequest;
 }))]
 pub(super) struct TrialBody {
     /// As for applying it.
+    #[serde(deserialize_with = "from_objects")]
     policy: PolicyFile,
     /// As for applying it.
     #[serde(default, deserialize_with = "super::json::or_default")]

@@ -1,6 +1,7 @@
 //! `/v1/batch`: up to a thousand independent gate calls in one.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, post, web};
@@ -12,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::answer::GateAnswer;
 use super::auth::Caller;
-use super::batch_item::{BatchItem, Item, Target, in_body};
+use super::batch_item::{BatchItem, Item, in_body};
 use super::body::{BATCH_BYTES_MAX, JsonText};
 use super::envelope::RequestId;
 use super::json;
@@ -78,9 +79,10 @@ pub(super) async fn batch(
         let message = format!("must be 1 to {ITEMS_MAX} items");
         return Err(Problem::fields(vec![FieldError::new("/items", message)]));
     }
-    let groups = in_order_of_reservation(items.into_iter().map(Item::read));
-    let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let call = Arc::new(Call::new(&state, caller));
+    let items = items.into_iter().map(Item::read);
+    let groups = in_order_of_reservation(items, |item| item.reservation(&call));
+    let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let work = Calls::together(run(call, groups, request_id.into()));
     let outcomes = state.mutate(Box::pin(work)).await?;
     Ok(HttpResponse::Ok().content_type("application/json").body(join(&outcomes)))
@@ -89,13 +91,18 @@ pub(super) async fn batch(
 /// Items with their indexes in the batch.
 type Group = Vec<(usize, Result<Item, Problem>)>;
 
-/// Groups the items that must run one after another. A broken item is a group of its own.
-fn in_order_of_reservation(items: impl Iterator<Item = Result<Item, Problem>>) -> Vec<Group> {
+/// Groups the items that must run one after another, because `reservation` is the same. An item without one is a group
+/// of its own.
+fn in_order_of_reservation<R: Eq + Hash>(
+    items: impl Iterator<Item = Result<Item, Problem>>,
+    reservation: impl Fn(&Item) -> Option<R>,
+) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut group_of: HashMap<Target, usize> = HashMap::new();
+    let mut group_of: HashMap<R, usize> = HashMap::new();
     for (index, item) in items.enumerate() {
         let new = groups.len();
-        let group = item.as_ref().map_or(new, |item| *group_of.entry(item.target()).or_insert(new));
+        let reservation = item.as_ref().ok().and_then(&reservation);
+        let group = reservation.map_or(new, |reservation| *group_of.entry(reservation).or_insert(new));
         match groups.get_mut(group) {
             Some(group) => group.push((index, item)),
             None => groups.push(vec![(index, item)]),
@@ -165,7 +172,12 @@ mod tests {
     fn places(items: Value) -> Vec<Vec<usize>> {
         let text = items.to_string();
         let items: Vec<&RawValue> = serde_json::from_str(&text).unwrap();
-        in_order_of_reservation(items.into_iter().map(Item::read))
+        let named = |item: &Item| match item {
+            Item::Consume(id, _) | Item::Release(id, _) => Some(id.to_ascii_lowercase()),
+            Item::Reserve(key, body) => Some(format!("{key} {:?}", body.tenant)),
+            _ => None,
+        };
+        in_order_of_reservation(items.into_iter().map(Item::read), named)
             .into_iter()
             .map(|group| group.into_iter().map(|(index, _)| index).collect())
             .collect()

@@ -8,11 +8,12 @@ use super::bodies::check::CheckBody;
 use super::bodies::{ConsumeBody, ExtendBody, ReleaseBody, ReserveBody, UsageBody};
 use super::json;
 use super::problem::Problem;
-use crate::domain::ids::{IdempotencyKey, TenantId};
+use super::reservations::Call;
+use crate::domain::ids::{IdempotencyKey, ReservationId, TenantId};
 use crate::operations::FieldError;
 
 /// What an item calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum BatchCall {
     Reserve,
@@ -51,13 +52,6 @@ pub(super) enum Item {
     Extend(String, ExtendBody),
 }
 
-/// What an item concerns: a reservation's id, or what the id derives from. Items with equal targets run in order.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) enum Target {
-    Id(String),
-    Keyed(BatchCall, Option<TenantId>, IdempotencyKey),
-}
-
 impl Item {
     /// Parses a well-formed JSON text; pointers of errors start at the item.
     pub(super) fn read(text: &RawValue) -> Result<Self, Problem> {
@@ -90,15 +84,16 @@ impl Item {
         }
     }
 
-    /// Which reservation it concerns.
-    pub(super) fn target(&self) -> Target {
+    /// Which reservation it concerns, however it is named; none where the item will be refused. Items of one run in
+    /// order.
+    pub(super) fn reservation(&self, call: &Call) -> Option<ReservationId> {
+        let calls = &call.operations.calls;
+        let of = |tenant: Option<&TenantId>| call.caller.tenant(tenant.cloned()).ok().flatten();
         match self {
-            Self::Reserve(key, body) => Target::Keyed(BatchCall::Reserve, body.tenant.clone(), key.clone()),
-            Self::Usage(key, body) => Target::Keyed(BatchCall::Usage, body.tenant().cloned(), key.clone()),
-            Self::Check(key, body) => Target::Keyed(BatchCall::Check, body.tenant.clone(), key.clone()),
-            Self::Consume(id, _) | Self::Release(id, _) | Self::Extend(id, _) => {
-                Target::Id(id.to_ascii_lowercase())
-            }
+            Self::Reserve(key, body) => Some(calls.common_id_of_reserve(&of(body.tenant.as_ref())?, key)),
+            Self::Usage(key, body) => Some(calls.common_id_of_usage(&of(body.tenant())?, key)),
+            Self::Check(key, body) => Some(calls.common_id_of_usage(&of(body.tenant.as_ref())?, key)),
+            Self::Consume(id, _) | Self::Release(id, _) | Self::Extend(id, _) => calls.common_id(id).ok(),
         }
     }
 }

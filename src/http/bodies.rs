@@ -54,7 +54,9 @@ impl Sent {
             Self::AsLines => None,
             Self::AsMeterAndAmount if pointer == "/lines" => Some("/meter".to_owned()),
             Self::AsMeterAndAmount => pointer.strip_prefix("/lines/0").map(str::to_owned),
-            Self::As(field) => matches!(pointer, "/lines" | "/amount").then(|| field.to_owned()),
+            Self::As(field) => {
+                matches!(pointer, "/lines" | "/amount" | "/operation").then(|| field.to_owned())
+            }
         })
     }
 }

@@ -23,8 +23,7 @@ use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
 use crate::domain::reservation::{BodyDetails, LineRule, LineUnits, Record, ReservationState};
-use crate::operations::answers::LimitStatus;
-use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
+use crate::operations::answers::{Cause, LimitStatus, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
 use estimates::EstimateAnswer;
 use warnings::limits_and_warnings;
@@ -147,7 +146,7 @@ pub(super) struct ReservedLineAnswer {
     pub(super) meter: String,
     /// What is held.
     pub(super) amount: String,
-    /// Best effort: what was asked for.
+    /// Best effort: what was asked for. Absent in a repeat of an operation: it may cost something else by now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requested: Option<String>,
     /// Where what was asked for is an estimate: what it is made of. Absent in a repeat.
@@ -198,6 +197,9 @@ pub(super) struct ReserveAnswer {
     pub(super) decision_id: String,
     /// Every limit checked.
     pub(super) limits: Vec<LimitAnswer>,
+    /// Dry run only: why it would be refused, as the `code` of a problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) code: Option<&'static str>,
     /// Dry run only: what would refuse.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) refused_by: Vec<RefusedBy>,
@@ -414,6 +416,7 @@ impl From<Reserved> for ReserveAnswer {
             degraded: reserved.degraded,
             decision_id: reserved.decision_id.to_string(),
             limits,
+            code: reserved.code.map(|code| code.as_str()),
             refused_by: reserved.refused_by.iter().map(RefusedBy::from).collect(),
             warnings,
         }
@@ -422,10 +425,11 @@ impl From<Reserved> for ReserveAnswer {
 
 impl From<Reservation> for ReservationAnswer {
     fn from(found: Reservation) -> Self {
-        let Record { head, body, .. } = &found.record;
+        let record = &found.record;
+        let Record { head, body, .. } = record;
         let rest = body.rest.as_ref();
         let (limits, mut warnings) = limits_and_warnings(&found.limits);
-        warnings.extend(flags(&found.record));
+        warnings.extend(flags(record));
         Self {
             id: found.id.to_string(),
             tenant: body.tenant.to_string(),
@@ -436,9 +440,7 @@ impl From<Reservation> for ReservationAnswer {
             degraded: found.degraded || head.degraded,
             ack: ack(found.ack),
             decision_id: found.decision_id().to_string(),
-            lines: lines(&found.record)
-                .map(|(line, units)| consumed_line(&found.record, line, units))
-                .collect(),
+            lines: lines(record).map(|(line, units)| consumed_line(record, line, units)).collect(),
             created_at: rfc3339(head.born_at_ms),
             resolved_at: found.resolved_at_ms.map(rfc3339),
             expires_at: rfc3339(head.expires_at_ms),

@@ -59,16 +59,24 @@ const FORMAT_PARAMETER: &str = "`json`; `csv` with a row for each line; `xlsx`, 
         ("currency" = Option<String>, Query, description = "In which currency, such as USD; the tenant's own if absent."),
         ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
     ),
-    responses((
-        status = 200,
-        description = "The lines of the period, as far as its use is booked.",
-        content(
-            (StatementAnswer = "application/json"),
-            (String = "text/csv"),
-            (String = "text/html"),
-            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+    responses(
+        (
+            status = 200,
+            description = "The lines of the period, as far as its use is booked.",
+            content(
+                (StatementAnswer = "application/json"),
+                (String = "text/csv"),
+                (String = "text/html"),
+                (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+            )
+        ),
+        (
+            status = 422,
+            description = "`validation_failed`: no bill of the period can be made, as an amount is too large.",
+            body = super::problem::ProblemDocument,
+            content_type = "application/problem+json"
         )
-    ))
+    )
 )]
 #[get("/v1/tenants/{tenant}/statements/draft")]
 pub(super) async fn draft_statement(

@@ -16,7 +16,7 @@ use crate::operations::FieldError;
 use crate::operations::requests::Mode;
 
 impl Call {
-    /// Records usage; the key is required. A dry run answers as that of a reserve.
+    /// Records usage; the key is required. A dry run decides as usage, and answers as that of a reserve.
     pub(super) async fn record_usage(
         &self,
         body: UsageBody,
@@ -33,7 +33,7 @@ impl Call {
             return Err(Problem::fields(vec![FieldError::new("/mode", message)]));
         }
         if request.dry_run {
-            let answer = self.operations.calls.reserve(request).await;
+            let answer = self.operations.calls.dry_usage(request).await;
             return GateAnswer::of_reserve(answer.map_err(|error| sent.name(error.into()))?);
         }
         let answer = self.operations.calls.record_usage(request, ack).await;

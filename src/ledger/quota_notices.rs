@@ -71,8 +71,9 @@ pub struct NoticeFilter {
     pub is_resolved: Option<bool>,
 }
 
-/// A place in a list of notices: when it was raised (unix ms), its meter and its threshold.
-pub type NoticeCursor = (i64, MeterId, i16);
+/// A place in a list of notices: when it was raised (unix ms), its meter, its threshold and the start of its period
+/// (unix ms).
+pub type NoticeCursor = (i64, MeterId, i16, i64);
 
 #[derive(QueryableByName)]
 struct Done {
@@ -124,11 +125,14 @@ impl Ledger {
         limit: usize,
     ) -> Result<Vec<QuotaNotice>, LedgerError> {
         let after = match after {
-            Some((raised_at_ms, meter, percent)) => Some((instant::from_ms(*raised_at_ms)?, meter, *percent)),
+            Some((raised_at_ms, meter, percent, start_ms)) => {
+                let [raised_at, start] = [instant::from_ms(*raised_at_ms)?, instant::from_ms(*start_ms)?];
+                Some((raised_at, meter, *percent, start))
+            }
             None => None,
         };
         let query = || {
-            use quota_notices::{meter, percent, raised_at, resolved_at, tenant};
+            use quota_notices::{meter, percent, period_start, raised_at, resolved_at, tenant};
             let mut found = quota_notices::table.filter(tenant.eq(&filter.tenant)).into_boxed();
             if let Some(of_meter) = &filter.meter {
                 found = found.filter(meter.eq(of_meter));
@@ -138,12 +142,14 @@ impl Ledger {
                 Some(false) => found = found.filter(resolved_at.is_null()),
                 None => {}
             }
-            if let Some((at, of_meter, of_percent)) = after {
-                let lower = meter.lt(of_meter).or(meter.eq(of_meter).and(percent.lt(of_percent)));
+            if let Some((at, of_meter, of_percent, start)) = after {
+                // One run raises the same threshold of two periods, where the earlier one is not closed.
+                let earlier = percent.lt(of_percent).or(percent.eq(of_percent).and(period_start.lt(start)));
+                let lower = meter.lt(of_meter).or(meter.eq(of_meter).and(earlier));
                 found = found.filter(raised_at.le(at)).filter(raised_at.lt(at).or(lower));
             }
             found
-                .order((raised_at.desc(), meter.desc(), percent.desc()))
+                .order((raised_at.desc(), meter.desc(), percent.desc(), period_start.desc()))
                 .limit(number::limit(limit))
                 .select(QuotaNotice::as_select())
         };

@@ -74,6 +74,8 @@ pub struct Reserved {
     pub refused_by: Vec<RefusedLimit>,
     /// Dry run only: why it would be refused.
     pub code: Option<RefusalCode>,
+    /// Dry run only: how long to wait; none where it would be admitted, or waiting does not help.
+    pub retry_after_ms: Option<i64>,
 }
 
 /// A reservation that was made.
@@ -111,7 +113,8 @@ impl ReservedLine {
     pub(super) fn asked(&self) -> AskedLine {
         let amount = self.requested.unwrap_or(self.amount);
         let units = amount.floor_units(self.decimals);
-        AskedLine { meter: self.meter.clone(), units, decimals: self.decimals }
+        let (meter, decimals, estimated) = (self.meter.clone(), self.decimals, self.estimated);
+        AskedLine { meter, units, decimals, estimated }
     }
 }
 
@@ -124,6 +127,8 @@ pub struct AskedLine {
     pub units: Units,
     /// The meter's decimals.
     pub decimals: Decimals,
+    /// Whether the amount is an estimate.
+    pub estimated: bool,
 }
 
 /// A reservation after a call, or as it was read.

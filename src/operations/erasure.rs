@@ -34,8 +34,7 @@ impl Erasure {
     ///
     /// Errors: something under this name waits to be booked, decided or resolved.
     pub async fn erase(&self, tenant: &TenantId, subject: Subject, actor: &str) -> Answer<Option<SubjectId>> {
-        let entry = self.core.policy.find_tenant(tenant).await?;
-        let entry = entry.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))?;
+        let entry = self.core.policy.named_tenant(tenant).await?;
         if subject.kind.shares_slots() {
             return Err(OperationError::field(
                 "/kind",

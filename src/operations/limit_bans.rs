@@ -129,8 +129,7 @@ impl LimitBans {
     }
 
     async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
-        let found = self.core.policy.find_tenant(tenant).await?;
-        found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
+        self.core.policy.named_tenant(tenant).await
     }
 
     async fn read(&self, tenant: &TenantId, place: Place, count: usize) -> Answer<Vec<PlacedBan>> {

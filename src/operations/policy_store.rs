@@ -212,6 +212,13 @@ impl PolicyStore {
             .ok_or_else(|| OperationError::field("/tenant", format!("there is no tenant {id}")))
     }
 
+    /// The tenant that a path or a filter names: without one, nothing is found.
+    pub(super) async fn named_tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+        self.find_tenant(id)
+            .await?
+            .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {id}")))
+    }
+
     /// The tenant, if there is one.
     pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
         let forgotten = self.forgotten.load(Ordering::Acquire);

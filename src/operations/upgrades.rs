@@ -40,8 +40,7 @@ impl Upgrades {
         actor: &str,
     ) -> Answer<UpgradeDetails> {
         let tenant = terms.tenant.clone();
-        let entry = self.core.policy.find_tenant(&tenant).await?;
-        let entry = entry.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))?;
+        let entry = self.core.policy.named_tenant(&tenant).await?;
         let id = match &key {
             Some(key) => UpgradeId::of(&tenant, key),
             None => UpgradeId::from_uuid(uuid::Uuid::now_v7()),
@@ -70,10 +69,8 @@ impl Upgrades {
     /// Requests, newest first.
     pub async fn list(&self, request: UpgradesRequest) -> Answer<Rows<UpgradeDetails>> {
         let UpgradesRequest { filter, page } = request;
-        if let Some(tenant) = &filter.tenant
-            && self.core.policy.find_tenant(tenant).await?.is_none()
-        {
-            return Err(OperationError::NotFound(format!("there is no tenant {tenant}")));
+        if let Some(tenant) = &filter.tenant {
+            self.core.policy.named_tenant(tenant).await?;
         }
         let limit = page.rows_max();
         let after = page.after.as_deref().map(place).transpose()?;

@@ -97,6 +97,9 @@ impl Violations {
 
     /// Violations by minute, newest first.
     pub async fn list(&self, request: ViolationsRequest) -> Answer<Rows<MinuteOfViolations>> {
+        if let Some(tenant) = &request.tenant {
+            self.core.policy.named_tenant(tenant).await?;
+        }
         let subject = match (&request.tenant, request.subject) {
             (_, None) => None,
             (None, Some(_)) => {

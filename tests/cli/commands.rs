@@ -84,6 +84,10 @@ fn a_wrong_policy_file_is_named_with_line_and_field_before_anything_is_asked() {
             Some("[[meters]]\nid = \"a\"\nunit = \"page\"\nttl_seconds = -1\n"),
             "policy.toml:4 /meters/0/ttl_seconds: invalid value: integer `-1`, expected a whole number",
         ),
+        (
+            Some("[[operations]]\nid = \"a\"\ncosts = [[\"page\", \"1\"]]\n"),
+            "policy.toml:3 /operations/0/costs/0: invalid type: sequence, expected an object",
+        ),
     ] {
         if let Some(text) = text {
             std::fs::write(&path, text).unwrap();

@@ -43,6 +43,36 @@ async fn a_ban_of_a_subject_stops_only_that_subject_until_it_is_over() {
 }
 
 #[tokio::test]
+async fn a_dry_run_says_that_a_ban_or_a_plan_without_the_meter_would_refuse() {
+    let app = on_a_clock().await;
+    let nothing = json!({ "unit": "token", "without_limit": "deny" });
+    app.define("meters/token", nothing).await;
+    app.define("bans/spam", of_user("ada").with("until", "2026-03-10T12:01:00Z")).await;
+    let dry = |body: Value| body.with("dry_run", true);
+    for (body, code) in [
+        (pages(1).by("ada"), "banned"),
+        (pages(1).by("ada").with("mode", "best_effort"), "banned"),
+        (pages(1).by("ben").with("meter", "token"), "exceeds_plan"),
+    ] {
+        let said = app.post(RESERVATIONS, dry(body)).await.expect(200);
+        assert_eq!((&said.body["allowed"], said.text("/code")), (&json!(false), code), "{said:?}");
+        assert_eq!(said.body.get("id"), None, "{said:?}");
+    }
+    let part = app.post(RESERVATIONS, dry(pages(3).by("ada").with("mode", "best_effort"))).await.expect(200);
+    assert_eq!((part.text("/lines/0/amount"), part.text("/lines/0/requested")), ("0", "3"));
+    let used = app.post_keyed(USAGE, "used", dry(pages(1).by("ada"))).await.expect(200);
+    assert_eq!((&used.body["allowed"], used.text("/code")), (&json!(false), "banned"));
+    let look = json!({ "tenant": "acme", "subject": "ada", "operation": "read", "peek": true });
+    app.define("operations/read", json!({ "costs": [{ "meter": "page", "base": "1" }] })).await;
+    let looked = app.post(CHECK, look).await.expect(200);
+    assert_eq!((looked.text("/code"), &looked.body["retry_after_seconds"]), ("banned", &json!(60)));
+    app.define("bans/fraud", json!({ "tenant": "acme" })).await;
+    let said = app.post(RESERVATIONS, dry(pages(1).by("ben"))).await.expect(200);
+    assert_eq!((&said.body["allowed"], said.text("/code")), (&json!(false), "banned"));
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_ban_of_a_tenant_outlives_the_memory_of_redis_and_ends_when_it_is_lifted() {
     let app = on_a_clock().await;
     app.define("bans/fraud", json!({ "tenant": "acme" })).await;

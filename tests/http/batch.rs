@@ -84,6 +84,38 @@ async fn a_bound_key_acts_for_its_tenant_only() {
 }
 
 #[tokio::test]
+async fn items_of_one_reservation_run_in_order_however_they_name_it() {
+    let app = super::ratelimit::started(json!([super::ratelimit::minute("100")])).await;
+    let bound = app.make_key("service", Some("acme")).await;
+    let of_calls = json!({ "meter": "call", "amount": "1" });
+    let of_pages = json!({ "meter": "page", "amount": "1" });
+    let (mut items, mut expected): (Vec<Value>, Vec<u64>) = (Vec::new(), Vec::new());
+    for number in 0..40 {
+        let body = if number % 2 == 0 { &of_calls } else { &of_pages };
+        let held = bound.post_keyed(RESERVATIONS, &format!("held-{number}"), body.clone()).await.expect(201);
+        let id = held.text("/id");
+        let item = |call: &str, key: &str, body: &Value| json!({ "call": call, "idempotency_key": format!("{key}-{number}"), "body": body });
+        let named = body.clone().of("acme");
+        items.extend([item("reserve", "new", body), item("reserve", "new", &named)]);
+        items.extend([
+            item("reserve", "held", &named),
+            item("extend", "a", &json!({ "ttl_seconds": 90 })).with("id", id),
+            item("release", "b", &json!({})).with("id", id.replace('-', "")),
+            item("extend", "c", &json!({})).with("id", id.to_uppercase()),
+        ]);
+        expected.extend([201, 200, 200, 200, 200, 409]);
+    }
+    let answer = bound.post("/v1/batch", json!({ "items": items })).await.expect(200);
+    assert_eq!(statuses(&answer), expected, "{answer:?}");
+    for (at, result) in answer.body["results"].as_array().unwrap().iter().enumerate() {
+        if at % 6 == 2 {
+            assert_eq!(result["body"]["status"], "reserved", "what comes later is not done yet: {result}");
+        }
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn checks_of_a_batch_are_counted_each_by_itself() {
     let app = super::ratelimit::started(json!([super::ratelimit::minute("30")])).await;
     let check = |n: usize| json!({ "call": "check", "idempotency_key": n.to_string(), "body": super::ratelimit::of("read") });

@@ -192,7 +192,30 @@ async fn the_contract_bounds_lists_marks_times_and_names_every_word() {
 }
 
 #[tokio::test]
-async fn the_contract_names_the_404_of_a_filter_and_does_not_ask_for_what_is_not_checked() {
+async fn a_filter_by_a_tenant_that_is_not_there_is_404_everywhere() {
+    let app = with_policy().await;
+    let contract = contract().await;
+    let mut asked = 0;
+    for (path, item) in contract["paths"].as_object().unwrap() {
+        let takes = |name: &str| {
+            let mut parameters = item["get"]["parameters"].as_array().into_iter().flatten();
+            parameters.any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
+        };
+        if takes("tenant") {
+            let named = path.replace("{id}", "any").replace("{subject}", "ada");
+            let meter = if takes("meter") { "&meter=page" } else { "" };
+            let answer = app.get(&format!("{named}?tenant=nobody{meter}")).await;
+            assert_eq!((answer.status, answer.text("/code")), (404, "not_found"), "{path}: {answer:?}");
+            assert!(item["get"]["responses"]["404"].is_object(), "the contract has it: {path}");
+            asked += 1;
+        }
+    }
+    assert!(asked >= 19, "{asked}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn the_contract_names_what_is_answered_and_does_not_ask_for_what_is_not_checked() {
     let app = spawn_app().await;
     let contract = contract().await;
     for (path, query) in
@@ -201,6 +224,10 @@ async fn the_contract_names_the_404_of_a_filter_and_does_not_ask_for_what_is_not
         app.get(&format!("{path}?{query}")).await.is_problem(404, "not_found");
         assert!(contract["paths"][path]["get"]["responses"]["404"].is_object(), "{path}");
     }
+    let of = |method: &str, path: &str, status: &str| &contract["paths"][path][method]["responses"][status];
+    assert!(of("post", "/v1/admin/policy", "409").is_object(), "a plan that an upgrade request waits for");
+    let draft = "/v1/tenants/{tenant}/statements/draft";
+    assert!(of("get", draft, "422").is_object(), "a bill that is too large");
     let twice = json!({ "policy": {}, "prune": ["limits", "limits"], "dry_run": true });
     app.post("/v1/admin/policy", twice).await.expect(200);
     let prune = &contract["components"]["schemas"]["ApplyBody"]["properties"]["prune"];

@@ -109,6 +109,39 @@ async fn a_body_that_is_no_object_is_422(#[case] body: serde_json::Value) {
 }
 
 #[tokio::test]
+async fn an_array_of_the_fields_of_an_object_of_policy_is_422_and_named() {
+    let app = with_policy().await;
+    let limit = json!(["day", "page"]);
+    let day = json!({ "tenant": "acme", "level": "tenant", "limit": "day", "capacity": "5" });
+    for (path, body, pointer) in [
+        ("plans/p", json!({ "quotas": [["page", "1000"]] }), "/quotas/0"),
+        ("plans/p", json!({ "limits": [limit.clone()] }), "/limits/0"),
+        ("operations/o", json!({ "costs": [["page", "1"]] }), "/costs/0"),
+        ("tenants/acme", json!({ "plan": "plan", "subjects": [["user", "vip-7", "plan"]] }), "/subjects/0"),
+        ("overrides/o", day.with("subject", json!(["user", "vip-7"])), "/subject"),
+        ("bans/b", json!({ "tenant": "acme", "subject": ["user", "vip-7"] }), "/subject"),
+    ] {
+        let refused = app.put(&format!("/v1/admin/{path}"), body).await;
+        refused.is_problem(422, "validation_failed");
+        assert_eq!(refused.pointers(), [pointer], "{refused:?}");
+    }
+    for (policy, pointer) in [
+        (json!([[], []]), "/policy"),
+        (json!({ "plans": [["p", null, [], []]] }), "/policy/plans/0"),
+        (json!({ "plans": [{ "id": "p", "limits": [limit] }] }), "/policy/plans/0/limits/0"),
+    ] {
+        for path in ["/v1/admin/policy", "/v1/admin/policy/test"] {
+            let body = json!({ "policy": policy });
+            let body = if path.ends_with("test") { body.with("since", "2026-01-01T00:00:00Z") } else { body };
+            let refused = app.post(path, body).await;
+            refused.is_problem(422, "validation_failed");
+            assert_eq!(refused.pointers(), [pointer], "{refused:?}");
+        }
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_large_body_is_413() {
     let app = spawn_app().await;
     for (path, bytes) in [

@@ -91,6 +91,26 @@ async fn a_repeat_is_answered_before_policy_is_asked() {
 }
 
 #[tokio::test]
+async fn a_repeat_says_what_was_asked_for_only_where_it_is_known_for_certain() {
+    let app = spawn_app().await;
+    with_costs_and_day_of(&app, "20").await;
+    let best = |body: Value| body.with("mode", "best_effort");
+    let operation = best(submit(json!({ "pages": 15, "fast": true })));
+    let first = app.post_keyed(RESERVATIONS, "operation", operation.clone()).await.expect(201);
+    assert_eq!(first.body["lines"], json!([{ "meter": "page", "amount": "20", "requested": "30" }]));
+    let costs = json!([{ "meter": "page", "weights": { "pages": "1" }, "factors": { "fast": "3" } }]);
+    app.define("operations/submit", json!({ "costs": costs })).await;
+    let again = app.post_keyed(RESERVATIONS, "operation", operation).await.expect(200);
+    assert_eq!(again.body["lines"], json!([{ "meter": "page", "amount": "20" }]), "{again:?}");
+    app.release(first.text("/id")).await.expect(200);
+    let named = best(pages("30"));
+    let first = app.post_keyed(RESERVATIONS, "named", named.clone()).await.expect(201);
+    is_replay_of(&first, &app.post_keyed(RESERVATIONS, "named", named).await);
+    assert_eq!(first.body["lines"], json!([{ "meter": "page", "amount": "20", "requested": "30" }]));
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_default_makes_the_same_request_named_or_left_out_even_after_policy_changes_it() {
     let app = spawn_app().await;
     with_costs_and_day_of(&app, "1000").await;

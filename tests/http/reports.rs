@@ -82,6 +82,35 @@ async fn figures_are_of_whole_hours_and_by_subject_of_what_was_used_in_their_nam
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_pages_of_figures_are_of_the_time_of_the_first_one() {
+    let app = an_app().at("2026-03-31T22:30:00Z").without_jobs().start().await;
+    app.without_limits().await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
+    app.use_pages("more", 5).await.expect(201);
+    app.post_keyed(USAGE, "less", pages(3).of("other")).await.expect(201);
+    app.drained().await;
+    let lists = ["/v1/reports/top?meter=page&limit=1", "/v1/reports/usage?group_by=tenant&limit=1"];
+    let mut firsts = Vec::new();
+    for list in lists {
+        firsts.push(app.get(list).await.expect(200).body);
+    }
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    app.post_keyed(USAGE, "later", pages(9).of("other")).await.expect(201);
+    app.drained().await;
+    for (list, first) in lists.iter().zip(&firsts) {
+        let cursor = first["next_cursor"].as_str().unwrap();
+        let second = app.get(&format!("{list}&cursor={cursor}")).await.expect(200).body;
+        let mut rows = [first, &second].map(|page| {
+            let row = &page["data"][0];
+            format!("{} {}", row["tenant"].as_str().unwrap(), row["consumed"].as_str().unwrap())
+        });
+        rows.sort();
+        assert_eq!(rows, ["acme 5", "other 3"], "{list}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_used_stays_with_the_plan_that_the_tenant_was_on_then() {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.without_limits().await;

@@ -79,6 +79,19 @@ async fn a_dry_run_writes_nothing() {
 }
 
 #[tokio::test]
+async fn attributes_of_an_operation_whose_meter_was_archived_are_named_and_its_lines_are_taken() {
+    let app = with_policy().await;
+    let submit = json!({ "tenant": "acme", "operation": "submit", "attributes": { "pages": 5 } });
+    let id = app.held(submit).await;
+    app.define("meters/page", json!({ "unit": "page", "archived": true })).await;
+    let refused = app.resolve(&id, "consume", json!({ "attributes": { "pages": 4 } })).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!(refused.pointers(), ["/attributes"], "{refused:?}");
+    app.resolve(&id, "consume", json!({ "lines": [{ "meter": "page", "amount": "4" }] })).await.expect(200);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn totals_never_decrease_and_repeats_are_replays() {
     let app = with_policy().await;
     let path = format!("/v1/reservations/{}/consume", app.hold("10").await);

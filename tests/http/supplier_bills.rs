@@ -376,6 +376,21 @@ async fn a_repeat_with_the_same_file_is_a_replay_and_with_another_one_is_refused
 }
 
 #[tokio::test]
+async fn a_repeat_is_a_replay_also_when_its_tenant_is_there_no_more() {
+    let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
+    let query = format!("{SPAN}&{BY_JOB}&tenant=other");
+    let first = compare(&app, &query, "march", "job,pages\na,3\n").await;
+    app.delete("/v1/admin/tenants/other").await.expect(204);
+    let again = send_as(&app, &query, "march", "job,pages\na,3\n").await.expect(200);
+    assert_eq!((again.text("/id"), again.header("idempotency-replayed")), (first.text("/id"), "true"));
+    assert_eq!(again.body["summary"], first.body["summary"]);
+    let new = send_as(&app, &query, "april", "job,pages\na,3\n").await;
+    new.is_problem(422, "validation_failed");
+    assert_eq!(new.pointers(), ["/tenant"]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
     let query = format!("{SPAN}&{BY_JOB}&tenant=acme");

@@ -1,6 +1,6 @@
 //! `/v1/usage`: reserve and consume in one.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::with_policy;
 use crate::support::app::*;
@@ -40,6 +40,33 @@ async fn usage_acknowledged_by_the_ledger_is_in_the_books() {
     assert_eq!((recorded.status, &recorded.body["ack"]), (201, &json!("ledger")), "{recorded:?}");
     let entries = app.get("/v1/tenants/acme/entries").await;
     assert_eq!(entries.body["data"][0]["operation_id"], recorded.body["id"], "{entries:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_of_usage_decides_as_usage_and_not_as_a_reserve() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    let slots = json!({
+        "id": "slots", "meter": "page", "algorithm": "concurrency", "counts": "reservations", "capacity": "1"
+    });
+    app.with_plan(json!([slots, day_of("5")]), json!([])).await;
+    let costs = json!([{ "meter": "page", "weights": { "pages": "1" }, "max": "9", "estimate": "learned" }]);
+    app.define("operations/submit", json!({ "costs": costs })).await;
+    app.hold(1).await;
+    app.post(RESERVATIONS, pages(1)).await.is_problem(429, "rate_limited");
+    let dry = async |body: Value| app.post_keyed(USAGE, "used", body.with("dry_run", true)).await;
+    let allowed = dry(pages(4)).await.expect(200);
+    assert_eq!(allowed.body["allowed"], true, "usage takes no slot: {allowed:?}");
+    let refused = dry(pages(5)).await.expect(200);
+    assert_eq!((&refused.body["allowed"], refused.text("/code")), (&json!(false), "quota_exceeded"));
+    let decision = app.get(&format!("/v1/decisions/{}", refused.text("/decision_id"))).await.expect(200);
+    assert_eq!((decision.text("/call"), &decision.body["dry_run"]), ("usage", &json!(true)));
+    let submit = json!({ "tenant": "acme", "operation": "submit" });
+    for answer in [dry(submit.clone()).await, app.post_keyed(USAGE, "used", submit).await] {
+        answer.is_problem(422, "validation_failed");
+        assert_eq!(answer.pointers(), ["/attributes"], "what was used is said and never estimated");
+    }
+    app.use_pages("used", 4).await.expect(201);
     app.finish().await;
 }
 

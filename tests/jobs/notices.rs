@@ -62,6 +62,22 @@ async fn a_threshold_is_raised_once_and_several_at_once_when_usage_jumps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pages_have_what_one_run_raised_of_two_periods_each_once() {
+    let app = with(quota_of("100").with("notices_percent", json!([80]))).await;
+    app.use_pages("march", "80").await.expect(201);
+    app.move_clock("2026-04-01T00:01:00Z").await;
+    app.use_pages("april", "90").await.expect(201);
+    assert_eq!(run(&app).await, changes(2, 0));
+    let first = app.get(&format!("{NOTICES}?limit=1")).await.expect(200).body;
+    let next = format!("{NOTICES}?limit=1&cursor={}", first["next_cursor"].as_str().unwrap());
+    let second = app.get(&next).await.expect(200).body;
+    let starts = [&first, &second].map(|page| page["data"][0]["period_start"].clone());
+    assert_eq!(json!(starts), json!(["2026-04-01T00:00:00Z", "2026-03-01T00:00:00Z"]));
+    assert_eq!(second["has_more"], false);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_notice_is_resolved_once_usage_is_below_it_and_not_raised_again_in_the_period() {
     let app = with(quota_of("100").with("notices_percent", json!([80]))).await;
     app.use_pages("much", "80").await.expect(201);

@@ -32,12 +32,10 @@ impl Calls {
         let checked = if check.peeks {
             self.dry_usage(request).await.map(|looked| {
                 let Reserved { limits, refused_by, code, start_after_ms, degraded, decision_id, .. } = looked;
-                let waits = refused_by.iter().map(|one| one.retry_after_ms);
-                let longest = waits.collect::<Option<Vec<_>>>().and_then(|waits| waits.into_iter().max());
                 Checked {
                     allowed: looked.allowed != Some(false),
                     remaining_calls: remaining_calls(&limits, &units),
-                    retry_after_ms: longest,
+                    retry_after_ms: looked.retry_after_ms,
                     start_after_ms,
                     decision_id,
                     replayed: false,

@@ -209,6 +209,7 @@ fn consumed(record: &Record) -> Vec<AskedLine> {
         meter: line.meter.clone(),
         units: units.consumed,
         decimals: line.decimals,
+        estimated: false,
     };
     lines.map(line).collect()
 }

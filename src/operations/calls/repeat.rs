@@ -2,9 +2,8 @@
 
 use super::Calls;
 use super::reserve_answer::{ADMISSION_STEP, blank};
-use crate::domain::amount::Amount;
-use crate::domain::ids::{MeterId, ReservationId};
-use crate::domain::reservation::{Record, ReservationState};
+use crate::domain::ids::ReservationId;
+use crate::domain::reservation::{LineRule, Record, ReservationState};
 use crate::operations::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::LimitStatus;
@@ -15,8 +14,6 @@ use crate::operations::requests::{Mode, ReserveRequest, Work};
 pub(super) struct Repeat {
     pub(super) id: ReservationId,
     pub(super) record: Record,
-    /// The amount asked of each meter.
-    pub(super) asked: Vec<(MeterId, Amount)>,
     pub(super) limits: Vec<LimitStatus>,
     /// Whether the gate is away, so that this is what the ledger has.
     pub(super) degraded: bool,
@@ -52,11 +49,7 @@ impl Calls {
         if !fingerprint(call, request, None).repeats(&record.body.fingerprint) {
             return Err(key_reused(id, record));
         }
-        let asked = match &request.work {
-            Work::Lines { lines, .. } => lines.to_vec(),
-            Work::Operation { .. } => Vec::new(),
-        };
-        Ok(Repeat { id, record, asked, limits: Vec::new(), degraded })
+        Ok(Repeat { id, record, limits: Vec::new(), degraded })
     }
 }
 
@@ -91,16 +84,20 @@ impl Calls {
 impl Repeat {
     /// The reserve's answer, with the current status.
     pub(super) fn answer(self, request: &ReserveRequest) -> Reserved {
-        let best_effort = request.mode == Mode::BestEffort;
-        let requested = |meter: &MeterId| {
-            let asked = self.asked.iter().find(|(asked, _)| best_effort && asked == meter);
-            asked.map(|(_, amount)| *amount)
+        // What an operation asked for is not known: what it costs, or is estimated at, may have changed since.
+        let named: &[_] = match &request.work {
+            Work::Lines { lines, .. } if request.mode == Mode::BestEffort => &lines[..],
+            _ => &[],
+        };
+        let requested = |line: &LineRule| {
+            let (_, amount) = named.iter().find(|(meter, _)| *meter == line.meter)?;
+            Some(amount.floor_units(line.decimals).to_amount(line.decimals))
         };
         let lines = self.record.body.lines.iter().zip(&self.record.units);
         let lines = lines.map(|(line, units)| ReservedLine {
             meter: line.meter.clone(),
             amount: units.held.to_amount(line.decimals),
-            requested: requested(&line.meter),
+            requested: requested(line),
             decimals: line.decimals,
             estimated: line.estimated,
             estimate: None,

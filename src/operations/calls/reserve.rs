@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::global::{GlobalAnswer, global_counters, reveal};
 use super::light::nothing_to_wait_for;
 use super::repeat::{Repeat, key_reused};
-use super::reserve_answer::{answer_reserve, refusal_or_fault};
+use super::reserve_answer::{answer_reserve, refusal_or_fault, said_of_dry_run};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
@@ -62,7 +62,7 @@ impl Calls {
         let answer = match self.decide(&request, mode, RESERVE).await {
             Ok(Decision::New(decided)) => answer_reserve(&request, decided),
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
-            Err(error) => Err(error),
+            Err(error) => said_of_dry_run(&request, error),
         };
         let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Reserve, &request, &answer);
@@ -78,11 +78,11 @@ impl Calls {
     }
 
     /// Whether it would be recorded as usage now: decides like [`Self::record_usage`] and writes nothing.
-    pub(super) async fn dry_usage(&self, request: ReserveRequest) -> Answer<Reserved> {
+    pub async fn dry_usage(&self, request: ReserveRequest) -> Answer<Reserved> {
         let answer = match self.decide(&request, ReserveMode::DryUsage, USAGE).await {
             Ok(Decision::New(decided)) => answer_reserve(&request, decided),
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
-            Err(error) => Err(error),
+            Err(error) => said_of_dry_run(&request, error),
         };
         let answer = revealed(&request, answer, reveal_reserved);
         self.keep_reserve(DecidedCall::Usage, &request, &answer);
@@ -120,7 +120,7 @@ impl Calls {
         let mut record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
         record.head.start_after_ms = start_after_ms;
         let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
-        Ok(Repeat { id: prepared.id, record, asked: Vec::new(), limits, degraded })
+        Ok(Repeat { id: prepared.id, record, limits, degraded })
     }
 
     /// Decides a call. Where policy refuses it, a repeat is looked for first, because repeats come before policy.
@@ -401,10 +401,7 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
             // A tombstone lacks these details; the same request has them again.
             record.body.rest = record.body.rest.or(body.rest);
             let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
-            // What is estimated by now is not what was asked for then.
-            let asked = prepared.lines.iter().filter(|line| line.estimate.is_none());
-            let asked = asked.map(|line| (line.meter.id.clone(), line.amount())).collect();
-            let repeat = Repeat { id: prepared.id, record, asked, limits, degraded };
+            let repeat = Repeat { id: prepared.id, record, limits, degraded };
             Ok(Decision::Repeat(Box::new(repeat)))
         }
         ReserveOutcome::KeyReused { record } => Err(key_reused(decided.prepared.id, record)),

@@ -8,7 +8,7 @@ use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::reservation::ReservationState;
 use crate::gate::ReserveOutcome;
-use crate::operations::answers::{Hold, Reserved, ReservedLine, decision_of};
+use crate::operations::answers::{AskedLine, Hold, Refusal, Reserved, ReservedLine, decision_of};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::limit_statuses;
 use crate::operations::preparation::Prepared;
@@ -62,17 +62,45 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
             let OperationError::Refused(refusal) = error else { return Err(error) };
             let nothing = vec![Units::ZERO; prepared.units.len()];
             Ok(Reserved {
-                allowed: Some(false),
                 lines: lines(if best_effort { &nothing } else { &prepared.units }),
-                limits: refusal.limits,
-                refused_by: refusal.refused_by,
-                code: Some(refusal.code),
-                decision_id: refusal.decision_id,
-                policy_version: refusal.policy_version,
-                ..blank(request)
+                ..refused_dry_run(request, *refusal)
             })
         }
         other => Err(refusal_or_fault(&prepared, &resolved.counters, other, best_effort, policy_now_ms)),
+    }
+}
+
+/// What a call is answered that came to nothing: a dry run that is refused has its answer all the same.
+pub(super) fn said_of_dry_run(request: &ReserveRequest, error: OperationError) -> Answer<Reserved> {
+    match error {
+        OperationError::Refused(refusal) if request.dry_run => Ok(refused_dry_run(request, *refusal)),
+        error => Err(error),
+    }
+}
+
+fn refused_dry_run(request: &ReserveRequest, refusal: Refusal) -> Reserved {
+    let best_effort = request.mode == Mode::BestEffort;
+    let line = |line: AskedLine| {
+        let asked = line.units.to_amount(line.decimals);
+        ReservedLine {
+            meter: line.meter,
+            amount: if best_effort { Units::ZERO.to_amount(line.decimals) } else { asked },
+            requested: best_effort.then_some(asked),
+            decimals: line.decimals,
+            estimated: line.estimated,
+            estimate: None,
+        }
+    };
+    Reserved {
+        allowed: Some(false),
+        lines: refusal.asked.into_iter().map(line).collect(),
+        limits: refusal.limits,
+        refused_by: refusal.refused_by,
+        code: Some(refusal.code),
+        retry_after_ms: refusal.retry_after_ms,
+        decision_id: refusal.decision_id,
+        policy_version: refusal.policy_version,
+        ..blank(request)
     }
 }
 
@@ -119,6 +147,7 @@ pub(super) fn blank(request: &ReserveRequest) -> Reserved {
         limits: Vec::new(),
         refused_by: Vec::new(),
         code: None,
+        retry_after_ms: None,
     }
 }
 

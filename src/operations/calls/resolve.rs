@@ -4,7 +4,7 @@ use super::light::nothing_to_wait_for;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
 use crate::domain::decision::DecidedCall;
-use crate::domain::ids::{OutboxId, ReservationId, TenantId};
+use crate::domain::ids::{IdempotencyKey, OutboxId, ReservationId, TenantId};
 use crate::domain::meter::HoldSeconds;
 use crate::domain::parked::ParkedCall;
 use crate::domain::rejection::Rejection;
@@ -15,7 +15,7 @@ use crate::ledger::ReservationRow;
 use crate::operations::answers::Reservation;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::memory::{Acknowledged, Lines};
-use crate::operations::preparation::costed_by;
+use crate::operations::preparation::{RESERVE, USAGE, costed_by};
 use crate::operations::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Used};
 use crate::telemetry::labels::{Call, Script};
 
@@ -112,6 +112,27 @@ impl Calls {
     /// Parses a reservation id from outside. One that this installation did not make is not found, without a look-up.
     pub fn parse_reservation_id(&self, text: &str) -> Answer<ReservationId> {
         self.preparation.ids.parse(text).map_err(|_| OperationError::no_such_reservation())
+    }
+
+    /// What calls about one reservation have in common, by its id: that of the light one, because whether it is light is
+    /// known only once a call is costed.
+    pub fn common_id(&self, text: &str) -> Answer<ReservationId> {
+        self.parse_reservation_id(text).map(|id| self.preparation.ids.light(id))
+    }
+
+    /// The same by the key of a reserve.
+    pub fn common_id_of_reserve(&self, tenant: &TenantId, key: &IdempotencyKey) -> ReservationId {
+        self.common_id_of_key(tenant, RESERVE, key)
+    }
+
+    /// The same by the key of a usage, or of a check of booked meters, which is one.
+    pub fn common_id_of_usage(&self, tenant: &TenantId, key: &IdempotencyKey) -> ReservationId {
+        self.common_id_of_key(tenant, USAGE, key)
+    }
+
+    fn common_id_of_key(&self, tenant: &TenantId, call: &str, key: &IdempotencyKey) -> ReservationId {
+        let ids = &self.preparation.ids;
+        ids.light(ids.derive(self.core.gate.partition_of(tenant), tenant, call, key))
     }
 
     /// A reservation in any state: from the gate, or from the ledger once the gate has forgotten it. Of a light one the

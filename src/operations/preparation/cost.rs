@@ -35,7 +35,12 @@ impl Line {
 
     /// The line as it was asked for.
     pub(in crate::operations) fn asked(&self) -> AskedLine {
-        AskedLine { meter: self.meter.id.clone(), units: self.units, decimals: self.meter.decimals }
+        AskedLine {
+            meter: self.meter.id.clone(),
+            units: self.units,
+            decimals: self.meter.decimals,
+            estimated: self.estimate.is_some(),
+        }
     }
 
     /// What the reservation keeps of the meter.

@@ -10,6 +10,9 @@ impl Reads {
     /// Adjustments, newest first.
     pub async fn list_adjustments(&self, request: AdjustmentsRequest) -> Answer<Rows<AdjustmentDetails>> {
         let AdjustmentsRequest { filter, page } = request;
+        if let Some(tenant) = &filter.tenant {
+            self.known(tenant).await?;
+        }
         let limit = page.rows_max();
         let after = page.after.as_deref().map(place).transpose()?;
         let as_of_ms = self.books.now_ms().await?;

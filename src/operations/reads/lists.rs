@@ -16,7 +16,7 @@ use crate::operations::answers::{Ranked, Reservation, Rows, UsageFigures};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::outage::standing;
 use crate::operations::policy_store::TenantEntry;
-use crate::operations::requests::{Ack, ReservationsRequest, TopRequest, UsageRequest};
+use crate::operations::requests::{Ack, Page, ReservationsRequest, TopRequest, UsageRequest};
 
 /// How many reservations are read at once, at least, where only those count that a limit counts.
 const COUNTED_AT_ONCE: usize = 500;
@@ -26,7 +26,8 @@ const READ_MAX: usize = 2_000;
 impl Reads {
     /// Usage of one tenant, in the zones that it had, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
-        let asked_ms = (request.from_ms, request.to_ms);
+        let (asked_ms, after) = time_and_place(&request.page, (request.from_ms, request.to_ms));
+        let after = after.map(usage_place).transpose()?;
         let (zones, (from_ms, to_ms)) = self
             .zones_and_span(request.tenant.as_ref(), (request.zone.clone(), request.span), asked_ms)
             .await?;
@@ -40,21 +41,22 @@ impl Reads {
             granularity: request.granularity,
             zones,
             group_by: request.group_by,
-            after: request.page.after.as_deref().map(usage_place).transpose()?,
+            after,
             limit: limit + 1,
         };
         let page = self.books.usage(&query).await?;
-        let place = |row: &UsageFigures| format!("{}:{}", row.place.start_ms, row.place.group);
+        let place =
+            |row: &UsageFigures| format!("{from_ms}..{to_ms} {}:{}", row.place.start_ms, row.place.group);
         Ok(Rows::page(page.rows, limit, place).read_at(page.as_of_ms))
     }
 
     /// Who used the most of a meter, the largest first.
     pub async fn top_consumers(&self, request: TopRequest) -> Answer<Rows<Ranked>> {
-        let asked_ms = (request.from_ms, request.to_ms);
+        let (asked_ms, after) = time_and_place(&request.page, (request.from_ms, request.to_ms));
+        let after = after.map(top_place).transpose()?;
         let (_, (from_ms, to_ms)) =
             self.zones_and_span(request.tenant.as_ref(), (None, None), asked_ms).await?;
         let limit = request.page.rows_max();
-        let after = request.page.after.as_deref().map(top_place).transpose()?;
         let query = TopQuery {
             meter: request.meter,
             tenant: request.tenant,
@@ -65,8 +67,8 @@ impl Reads {
             limit: limit + 1,
         };
         let (ranked, as_of_ms) = self.books.top_usage(&query).await?;
-        Ok(Rows::page(ranked, limit, |row| format!("{}:{}", row.place.consumed, row.place.names))
-            .read_at(as_of_ms))
+        let place = |row: &Ranked| format!("{from_ms}..{to_ms} {}:{}", row.place.consumed, row.place.names);
+        Ok(Rows::page(ranked, limit, place).read_at(as_of_ms))
     }
 
     /// The zones of a tenant, each from an instant on, or the one asked for over all of them; the time asked for, from
@@ -142,8 +144,7 @@ impl Reads {
     }
 
     pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
-        let found = self.core.policy.find_tenant(tenant).await?;
-        found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
+        self.core.policy.named_tenant(tenant).await
     }
 
     fn reservation_place(&self, text: &str) -> Answer<ReservationCursor> {
@@ -202,6 +203,21 @@ fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Res
     filter.fits(&found.record).then_some(found)
 }
 
+/// From when and until when (unix ms), as far as it is said.
+type Asked = (Option<i64>, Option<i64>);
+
+/// The time that a page is of, and its place in the list: all pages are of the time that the first one was of.
+fn time_and_place(page: &Page, asked_ms: Asked) -> (Asked, Option<&str>) {
+    let Some(text) = page.after.as_deref() else { return (asked_ms, None) };
+    let read = || {
+        let (time, place) = text.split_once(' ')?;
+        let (from, to) = time.split_once("..")?;
+        Some(((Some(from.parse::<i64>().ok()?), Some(to.parse::<i64>().ok()?)), Some(place)))
+    };
+    // A cursor of an earlier version names no time.
+    read().unwrap_or((asked_ms, Some(text)))
+}
+
 fn top_place(text: &str) -> Answer<TopCursor> {
     let (consumed, names) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
     let consumed = consumed.parse().map_err(|_| OperationError::bad_cursor())?;
@@ -214,4 +230,24 @@ fn usage_place(text: &str) -> Answer<UsageCursor> {
         start_ms: start.parse().map_err(|_| OperationError::bad_cursor())?,
         group: group.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_of_the_time_in_its_cursor_or_else_of_the_time_asked_for() {
+        let asked = (Some(1), None);
+        let read = |after: Option<&str>| {
+            let page = Page { limit: 1, after: after.map(str::to_owned) };
+            let (time, place) = time_and_place(&page, asked);
+            (time, place.map(str::to_owned))
+        };
+        assert_eq!(read(None), (asked, None));
+        assert_eq!(read(Some("5..-7 9:a b")), ((Some(5), Some(-7)), Some("9:a b".to_owned())));
+        for earlier in ["9:a", "9:a b", "9:5..7 a", "9.5:..", "-9:a..b c"] {
+            assert_eq!(read(Some(earlier)), (asked, Some(earlier.to_owned())), "of an earlier version");
+        }
+    }
 }

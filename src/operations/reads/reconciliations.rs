@@ -14,6 +14,9 @@ impl Reads {
         &self,
         request: ReconciliationsRequest,
     ) -> Answer<Rows<Reconciliation>> {
+        if let Some(tenant) = &request.filter.tenant {
+            self.known(tenant).await?;
+        }
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let as_of_ms = self.books.now_ms().await?;

@@ -14,7 +14,7 @@ pub use upload::BillUpload;
 
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::instant::rfc3339;
-use crate::domain::supplier_bill::{BillId, Finding, Outcome};
+use crate::domain::supplier_bill::{BillId, BillState, Finding, Outcome};
 use crate::ledger::{BillBegun, BillCursor, MatchCursor, NewBill, StoredBill};
 use crate::operations::answers::{BillDetails, Rows};
 use crate::operations::core::Core;
@@ -53,6 +53,13 @@ impl SupplierBills {
     /// Errors: an unknown tenant or meter; another comparison under this key; [`OperationError::Overloaded`].
     pub async fn receive(&self, request: BillRequest, actor: &str) -> Answer<BillUpload> {
         let BillRequest { key, terms } = request;
+        let (id, fingerprint) = (BillId::of(&key), terms.fingerprint());
+        // A repeat has its first answer, whatever has become of its meter, its tenant or its month since.
+        if let Some(stored) = self.core.ledger.bill(id).await?
+            && stored.state != BillState::Failed
+        {
+            return repeated(stored, fingerprint);
+        }
         self.check(&terms.meter, terms.tenant.as_ref()).await?;
         let held_from_ms = self.core.ledger.held_from_ms().await?;
         if let Some(held_ms) = held_from_ms.filter(|held_ms| terms.looked_at_from_ms() < *held_ms) {
@@ -61,19 +68,10 @@ impl SupplierBills {
             return Err(OperationError::field("/from", message));
         }
         let running = self.running.clone().try_acquire_owned().map_err(|_| OperationError::Overloaded)?;
-        let (id, fingerprint) = (BillId::of(&key), terms.fingerprint());
         let new = NewBill { id, terms: terms.clone(), created_by: actor.to_owned() };
         let attempt = match self.core.ledger.begin_bill(new).await? {
             BillBegun::Now(attempt) => attempt,
-            BillBegun::Before(stored) if stored.fingerprint != fingerprint => {
-                return Err(OperationError::BillKeyReused(id));
-            }
-            BillBegun::Before(stored) if stored.body_hash.is_none() => {
-                return Err(OperationError::InUse(format!(
-                    "the bill of reconciliation {id} is still being sent"
-                )));
-            }
-            BillBegun::Before(stored) => return Ok(BillUpload::of_repeat(*stored)),
+            BillBegun::Before(stored) => return repeated(*stored, fingerprint),
         };
         let (chunks, received) = mpsc::channel(CHUNKS_MAX);
         let ((loaded, is_loaded), (ended, is_ended)) = (oneshot::channel(), oneshot::channel());
@@ -154,6 +152,18 @@ impl FindingsExport {
         self.after = found.last().map(|(number, finding)| (finding.outcome, *number));
         Ok(found.into_iter().map(|(_, finding)| finding).collect())
     }
+}
+
+/// What becomes of a bill under the key of one that has not failed. `fingerprint` is that of its terms.
+fn repeated(stored: StoredBill, fingerprint: [u8; 32]) -> Answer<BillUpload> {
+    let id = stored.id;
+    if stored.fingerprint != fingerprint {
+        return Err(OperationError::BillKeyReused(id));
+    }
+    if stored.body_hash.is_none() {
+        return Err(OperationError::InUse(format!("the bill of reconciliation {id} is still being sent")));
+    }
+    Ok(BillUpload::of_repeat(stored))
 }
 
 async fn find(core: &Core, id: BillId) -> Answer<StoredBill> {

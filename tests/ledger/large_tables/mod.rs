@@ -25,8 +25,8 @@ use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AdjustmentFilter, AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, DeliveryFilter,
     EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, OwnList,
-    QuotaPeriod, ReconciliationFilter, ReservationFilter, RestoreAsk, RevenueFilter, TenantCursor, TopQuery,
-    UpgradeFilter, UsageQuery, ViolationFilter,
+    QuotaNotice, QuotaPeriod, ReconciliationFilter, ReservationFilter, RestoreAsk, RevenueFilter,
+    TenantCursor, TopQuery, UpgradeFilter, UsageQuery, ViolationFilter,
 };
 use uuid::Uuid;
 
@@ -356,7 +356,8 @@ async fn webhooks(ledger: &Ledger, plans: &mut Plans) {
 async fn notices(ledger: &Ledger, plans: &mut Plans) {
     let of_one = NoticeFilter { tenant: tenant("tenant-7"), meter: None, is_resolved: None };
     let first = plans.of("quota_notices", ledger.quota_notices(&of_one, None, 50)).await;
-    let last = first.last().map(|last| (last.raised_at, last.meter.clone(), last.percent));
+    let place = |last: &QuotaNotice| (last.raised_at, last.meter.clone(), last.percent, last.period_start);
+    let last = first.last().map(place);
     assert_eq!(first.len(), 50);
     plans.of("quota_notices", ledger.quota_notices(&of_one, last.as_ref(), 50)).await;
 }
