@@ -36,7 +36,7 @@ async fn every_algorithm_goes_on_after_its_scripts_were_loaded_again(
     #[values(Lost::ByFlush, Lost::ByRestart)] lost: Lost,
     #[values(false, true)] is_light: bool,
 ) {
-    let all: Vec<Row> = if is_light { light_rows().collect() } else { all_rows() };
+    let all: Vec<Row> = all_rows();
     // The least time between calls refuses the second call, whatever else counts it.
     let is_alone = |row: &Row| matches!(row.lasting, Parameters::Interval(_));
     let (alone, together): (Vec<_>, Vec<_>) = all.into_iter().partition(is_alone);
