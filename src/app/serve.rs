@@ -32,9 +32,8 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
         app.operations.keys.ensure_admin_key(Some(given.expose_secret())).await?;
     }
     let mut signals = StopSignals::hear()?;
-    if !app.url().is_empty() {
-        println!("ready {}", app.url());
-    }
+    let url = if app.url().is_empty() { app.ops_url() } else { app.url() };
+    println!("ready {url}");
     signals.next().await;
     stop_or_leave(app, signals).await
 }
