@@ -188,8 +188,8 @@ impl Reconcile {
         self.compare_subjects(entry, check).await
     }
 
-    /// Compares the counters of class quota of the subjects that the books have use or open holds of in the current
-    /// windows, as many at once as a checkpoint names.
+    /// Compares the counters of class quota of the subjects with booked use in the current windows, or with open holds,
+    /// as many at once as a checkpoint names.
     async fn compare_subjects(&self, entry: &TenantEntry, check: &mut GateCheck) -> Answer<()> {
         let at_ms = self.core.gate_now_ms();
         let Some(since_ms) = entry.policy.reconciled_since(at_ms, &entry.windows(at_ms)) else {
