@@ -90,6 +90,7 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "mergeable_keys",
             "merge_keys",
             "open_next_periods",
+            "quotas_to_open",
             "periods_to_advance",
             "advance_grants",
             "follow_policy",
