@@ -142,7 +142,8 @@ async fn an_instance_of_each_role_serves_health_and_metrics_and_names_no_figure_
     app.app().ledger.plan_jobs(&[("notices", app.clock.now_ms())]).await.unwrap();
     let writer = app.another_instance_with(&[Role::Writer]).await;
     let jobs = app.another_instance_with(&[Role::Jobs]).await;
-    app.post_keyed(USAGE, "k", pages(1).with("ack", "ledger")).await.expect(201);
+    app.post_keyed(USAGE, "k", pages(1)).await.expect(201);
+    app.drained().await;
     let instances: [(String, &[&str]); 3] =
         [(app.ops_url(), &[]), (writer.ops_url(), &OF_WRITERS), (jobs.ops_url(), &OF_JOBS)];
     let has = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
