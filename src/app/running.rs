@@ -223,10 +223,10 @@ fn decisions_options(settings: &Settings) -> Result<DecisionsOptions, AppError> 
     })
 }
 
-fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
+fn http_options(settings: &Settings, takes_calls: bool, metrics: Arc<Metrics>) -> HttpOptions {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     HttpOptions {
-        listen: settings.http.listen,
+        listen: takes_calls.then_some(settings.http.listen),
         ops_listen: settings.http.ops_listen,
         workers: if settings.http.workers == 0 { cores } else { settings.http.workers },
         request_timeout: Duration::from_millis(settings.http.request_timeout_ms),
@@ -308,8 +308,8 @@ impl App {
         })
     }
 
-    /// Starts an instance with the given roles; it serves when this returns. It starts without a Redis that does not
-    /// answer: until it does, limits say what happens to work under them.
+    /// Starts an instance with the given roles; it serves when this returns, and health and metrics whatever its roles
+    /// are. It starts without a Redis that does not answer: until it does, limits say what happens to work under them.
     ///
     /// Errors: Redis is unsafe, Postgres is missing or holds another installation; or a port cannot be taken.
     pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
@@ -334,21 +334,27 @@ impl App {
         if roles.contains(&Role::Writer) || roles.contains(&Role::Jobs) {
             app.spawn(jobs::undo_repeats(app.operations.clone(), app.repeated.clone(), app.stopping()));
         }
-        if roles.contains(&Role::Http) {
-            let options = http_options(settings, app.operations.metrics().clone());
-            let mut stop = app.stop_http.subscribe();
-            let stopping = async move {
-                // An ended sender means the app is gone: that is a stop too.
-                let _ = stop.wait_for(|stop| *stop).await;
-            };
+        let takes_calls = roles.contains(&Role::Http);
+        if takes_calls {
             app.spawn(jobs::write_decisions(app.operations.clone(), app.stopping()));
             app.spawn(jobs::write_violations(app.operations.clone(), app.stopping()));
             app.spawn(jobs::renew_shares(app.operations.clone(), app.stopping()));
             // A tenant that was read before would be read again by its second call. Without notices the poll must do.
             let _ = tokio::time::timeout(HEARS_WITHIN, hears_changes).await;
-            app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
         }
+        app.listen(settings, takes_calls).await?;
         Ok(app)
+    }
+
+    async fn listen(&mut self, settings: &Settings, takes_calls: bool) -> Result<(), AppError> {
+        let options = http_options(settings, takes_calls, self.operations.metrics().clone());
+        let mut stop = self.stop_http.subscribe();
+        let stopping = async move {
+            // An ended sender means the app is gone: that is a stop too.
+            let _ = stop.wait_for(|stop| *stop).await;
+        };
+        self.http = Some(http::serve(self.operations.clone(), options, stopping).await?);
+        Ok(())
     }
 
     fn start_writer(&mut self, settings: &Settings) -> Result<(), AppError> {
@@ -423,10 +429,11 @@ impl App {
 
     /// Where calls are taken, as a URL; empty without the http role.
     pub fn url(&self) -> String {
-        self.http.as_ref().map(|http| format!("http://{}", http.address)).unwrap_or_default()
+        let address = self.http.as_ref().and_then(|http| http.address);
+        address.map(|address| format!("http://{address}")).unwrap_or_default()
     }
 
-    /// Where metrics are served, as a URL; empty without the http role.
+    /// Where health and metrics are served, as a URL; empty where nothing was started.
     pub fn ops_url(&self) -> String {
         self.http.as_ref().map(|http| format!("http://{}", http.ops_address)).unwrap_or_default()
     }
@@ -455,7 +462,10 @@ impl App {
 
     async fn stop_http(&mut self) {
         let Some(http) = self.http.take() else { return };
-        tokio::time::sleep(self.patience.grace).await;
+        // The grace is for balancers, and none sends calls to where none are taken.
+        if http.address.is_some() {
+            tokio::time::sleep(self.patience.grace).await;
+        }
         // Nobody may be listening any more; then it has stopped.
         let _ = self.stop_http.send(true);
         match tokio::time::timeout(self.patience.calls, http.stopped()).await {

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::installation::{Servers, say_installation};
-use super::options::ServeOptions;
+use super::options::{Migrated, ServeOptions};
 use super::running::{App, AppError};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
@@ -32,9 +32,8 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
         app.operations.keys.ensure_admin_key(Some(given.expose_secret())).await?;
     }
     let mut signals = StopSignals::hear()?;
-    if !app.url().is_empty() {
-        println!("ready {}", app.url());
-    }
+    let url = if app.url().is_empty() { app.ops_url() } else { app.url() };
+    println!("ready {url}");
     signals.next().await;
     stop_or_leave(app, signals).await
 }
@@ -48,12 +47,15 @@ pub(super) async fn stop_or_leave(app: App, mut signals: StopSignals) -> anyhow:
     Ok(())
 }
 
-/// Brings the ledger's schema up to date; returns the names of the migrations that ran.
-pub async fn migrate(config: Option<PathBuf>) -> anyhow::Result<Vec<String>> {
+/// Brings the ledger's schema up to date, and gives the service's roles their rights.
+pub async fn migrate(config: Option<PathBuf>) -> anyhow::Result<Migrated> {
     let settings = load(config, None)?;
     say_installation(Servers::of(&settings));
-    let migrated = Ledger::migrate(settings.postgres.url.expose_secret()).await;
-    Ok(migrated.map_err(|source| AppError::ledger(&settings, source))?)
+    let url = settings.postgres.url.expose_secret();
+    let of_ledger = |source| AppError::ledger(&settings, source);
+    let applied = Ledger::migrate(url).await.map_err(of_ledger)?;
+    let missing_roles = Ledger::missing_roles(url).await.map_err(of_ledger)?;
+    Ok(Migrated { applied, missing_roles })
 }
 
 /// The effective configuration, or why it cannot be used.

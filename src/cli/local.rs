@@ -35,7 +35,11 @@ pub(super) async fn serve(serve: Serve, config: Option<PathBuf>) -> Result<Exit,
 
 /// `tollgate migrate`.
 pub(super) async fn migrate(config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
-    let applied = app::migrate(config).await?;
+    let migrated = app::migrate(config).await?;
+    if let Some(warning) = migrated.warning() {
+        eprintln!("warning: {warning}\n  next: {}", migrated.remedy());
+    }
+    let applied = migrated.applied;
     if applied.is_empty() && format == Format::Table {
         output::print("the schema is up to date\n")?;
         return Ok(Exit::Success);

@@ -95,6 +95,14 @@ fn page(all: &[Counter], number: usize) -> &[Counter] {
     all.chunks(COUNTERS_AT_ONCE).nth(number).unwrap_or_default()
 }
 
+/// When a state hash with this header was restored (unix ms), if that was in this epoch.
+fn restored_at_ms(header: &Value, epoch: Epoch) -> Option<i64> {
+    let Value::BulkString(header) = header else { return None };
+    let mut header = Reader::new(header);
+    let is_of_epoch = header.u64().ok()? == epoch.0;
+    header.i64().ok().filter(|_| is_of_epoch)
+}
+
 /// A reservation, if the gate has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeekedRecord {
@@ -110,22 +118,11 @@ impl Gate {
     /// Whether each of these was restored in its partition's epoch, in one pipeline. A subject's hash that a script
     /// made does not count: it lacks what came before.
     pub async fn are_warm(&self, asked: &[WarmAsk<'_>]) -> Result<Vec<bool>, GateError> {
-        if asked.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut pipeline = Pipeline::with_capacity(asked.len());
-        for (partition, tenant, subject) in asked {
-            let key = match subject {
-                None => self.keys.tenant(*partition, tenant),
-                Some(hash) => self.keys.subject(*partition, tenant, *hash),
-            };
-            pipeline.cmd("HGET").arg(key).arg("h");
-        }
-        let patience = self.patience() + self.options.connect_timeout;
-        let answers = tokio::time::timeout(patience, self.links.pick().send_all(&pipeline, asked.len()))
-            .await
-            .map_err(|_| GateError::Timeout)?
-            .map_err(|error| plain_error(&error))?;
+        let keys = asked.iter().map(|(partition, tenant, subject)| match subject {
+            None => self.keys.tenant(*partition, tenant),
+            Some(hash) => self.keys.subject(*partition, tenant, *hash),
+        });
+        let answers = self.headers(keys.collect()).await?;
         let is_warm = |(partition, _, subject): &WarmAsk<'_>, header: &Value| match header {
             Value::BulkString(header) => {
                 let mut header = Reader::new(header);
@@ -137,6 +134,39 @@ impl Gate {
             _ => false,
         };
         Ok(asked.iter().zip(&answers).map(|(asked, header)| is_warm(asked, header)).collect())
+    }
+
+    /// From which instant on (unix ms) scripts take each of these subjects as restored: one that no restore wrote, with
+    /// its tenant.
+    pub async fn restored_at_ms(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        subjects: &[SubjectHash],
+    ) -> Result<Vec<i64>, GateError> {
+        let own = subjects.iter().map(|hash| self.keys.subject(partition, tenant, *hash));
+        let keys = std::iter::once(self.keys.tenant(partition, tenant)).chain(own);
+        let answers = self.headers(keys.collect()).await?;
+        let epoch = self.epoch(partition).unwrap_or_default();
+        let mut restored = answers.iter().map(|header| restored_at_ms(header, epoch));
+        let of_tenant = restored.next().flatten().unwrap_or(i64::MIN);
+        Ok(restored.map(|own| own.unwrap_or(of_tenant)).collect())
+    }
+
+    /// The headers of these state hashes, in one pipeline.
+    async fn headers(&self, keys: Vec<String>) -> Result<Vec<Value>, GateError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(keys.len());
+        for key in &keys {
+            pipeline.cmd("HGET").arg(key).arg("h");
+        }
+        let patience = self.patience() + self.options.connect_timeout;
+        tokio::time::timeout(patience, self.links.pick().send_all(&pipeline, keys.len()))
+            .await
+            .map_err(|_| GateError::Timeout)?
+            .map_err(|error| plain_error(&error))
     }
 
     /// Reads counters as they are, even of a tenant that is partly cold; very many of them by several scripts.

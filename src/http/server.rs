@@ -1,4 +1,4 @@
-//! The two listeners: the public one, and the operator's.
+//! The two listeners: the public one, where calls are taken, and the operator's.
 
 use std::future::Future;
 use std::io;
@@ -17,17 +17,21 @@ use super::state::{HttpOptions, State};
 use super::{envelope, routes};
 use crate::operations::Operations;
 
+/// The settings that name the two addresses.
+const PUBLIC: &str = "http.listen";
+const OPERATORS: &str = "http.ops_listen";
+
 /// Servers that accept calls.
 pub struct Running {
-    /// The public address, with the port that was bound.
-    pub address: SocketAddr,
+    /// The public address, with the port that was bound; none where no calls are taken.
+    pub address: Option<SocketAddr>,
     /// The operator's address, with the port that was bound.
     pub ops_address: SocketAddr,
     stopped: JoinHandle<io::Result<()>>,
 }
 
 impl Running {
-    /// Waits until both servers have stopped and every mutation they began has ended.
+    /// Waits until the servers have stopped and every mutation they began has ended.
     pub async fn stopped(self) -> io::Result<()> {
         self.stopped.await.map_err(io::Error::other)?
     }
@@ -47,16 +51,21 @@ impl ListenError {
     /// What to do next.
     pub fn remedy(&self) -> String {
         let Self { key, .. } = self;
+        let ways = match *key {
+            PUBLIC => "--listen, a variable or --config",
+            _ => "a variable or --config",
+        };
         match self.source.kind() {
             io::ErrorKind::AddrInUse => format!(
-                "another process listens there: stop it, or give another {key} (--listen, a variable or --config); port 0 takes a free one"
+                "another process listens there: stop it, or give another {key} ({ways}); port 0 takes a free one"
             ),
-            _ => format!("give another {key} (--listen, a variable or --config)"),
+            _ => format!("give another {key} ({ways})"),
         }
     }
 }
 
-/// Starts both servers; once `shutdown` resolves they stop accepting and finish what is running.
+/// Starts the operator's server, and the public one where calls are to be taken; once `shutdown` resolves they stop
+/// accepting and finish what is running.
 ///
 /// Must be called within the multi-threaded runtime that outlives them: mutations run there to their end.
 /// Fails if an address cannot be bound.
@@ -67,23 +76,27 @@ pub async fn serve(
 ) -> Result<Running, ListenError> {
     let state = web::Data::new(State::new(operations, options));
     let (listen, ops_listen) = (state.options.listen, state.options.ops_listen);
-    let (public, address) = bind(state.clone(), listen, state.options.workers, public_config)
-        .map_err(|source| ListenError { key: "http.listen", address: listen, source })?;
+    let (mut servers, mut address) = (Vec::new(), None);
+    if let Some(listen) = listen {
+        let (public, bound) = bind(state.clone(), listen, state.options.workers, public_config)
+            .map_err(|source| ListenError { key: PUBLIC, address: listen, source })?;
+        servers.push(public);
+        address = Some(bound);
+    }
     let (ops, ops_address) = bind(state.clone(), ops_listen, 1, ops_config)
-        .map_err(|source| ListenError { key: "http.ops_listen", address: ops_listen, source })?;
-    let handles = [public.handle(), ops.handle()];
-    let stopped = tokio::spawn(run(public, ops, state, handles, shutdown));
+        .map_err(|source| ListenError { key: OPERATORS, address: ops_listen, source })?;
+    servers.push(ops);
+    let stopped = tokio::spawn(run(servers, state, shutdown));
     Ok(Running { address, ops_address, stopped })
 }
 
 async fn run(
-    public: Server,
-    ops: Server,
+    servers: Vec<Server>,
     state: web::Data<State>,
-    handles: [ServerHandle; 2],
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let servers = async { tokio::try_join!(public, ops).map(|_| ()) };
+    let handles: Vec<ServerHandle> = servers.iter().map(Server::handle).collect();
+    let servers = async { futures::future::try_join_all(servers).await.map(|_| ()) };
     let stop = async {
         shutdown.await;
         let deadline = Instant::now() + state.options.shutdown_timeout;

@@ -33,9 +33,9 @@ pub type Observe = Arc<dyn Fn(Observation) + Send + Sync>;
 /// How the HTTP servers run.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// The public address; port 0 picks a free one.
-    pub listen: SocketAddr,
-    /// The operator's address, with `/metrics`; loopback unless the network is trusted.
+    /// The public address; port 0 picks a free one. None where no calls are taken.
+    pub listen: Option<SocketAddr>,
+    /// The operator's address, with health and `/metrics`; loopback unless the network is trusted.
     pub ops_listen: SocketAddr,
     /// Threads of the public server, at least 1.
     pub workers: usize,

@@ -19,10 +19,20 @@ const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
 const LOCK: i64 = 0x746f_6c6c_6761;
 
 impl Ledger {
-    /// Applies the missing migrations; only one instance does so at a time. Returns the names applied, in order. The
-    /// user of `url` must be allowed to create tables. Needs a multi-thread runtime.
+    /// Applies the missing migrations, and gives the service's roles the rights that they lack; only one instance does
+    /// so at a time. Returns the names applied, in order. The user of `url` must be allowed to create tables. Needs a
+    /// multi-thread runtime.
     pub async fn migrate(url: &str) -> Result<Vec<String>, LedgerError> {
-        locked(url, |harness| names(harness.run_pending_migrations(MIGRATIONS))).await
+        let migrating = locked(url, |harness| names(harness.run_pending_migrations(MIGRATIONS)));
+        let (applied, mut connection) = migrating.await?;
+        make_roles(&mut connection).await?;
+        give_rights(&mut connection).await?;
+        Ok(applied)
+    }
+
+    /// The roles of the service that the server does not have, in order.
+    pub async fn missing_roles(url: &str) -> Result<Vec<String>, LedgerError> {
+        missing_roles(&mut connected(url).await?).await
     }
 
     /// The names of the migrations not applied yet, in order. It only reads, so that a role that owns no table may ask.
@@ -38,7 +48,8 @@ impl Ledger {
 
     /// Reverts every migration, the last first: all data is lost. For tests.
     pub async fn revert_migrations(url: &str) -> Result<Vec<String>, LedgerError> {
-        locked(url, |harness| names(harness.revert_all_migrations(MIGRATIONS))).await
+        let (reverted, _) = locked(url, |harness| names(harness.revert_all_migrations(MIGRATIONS))).await?;
+        Ok(reverted)
     }
 
     /// The names of all migrations, in order.
@@ -72,25 +83,68 @@ async fn applied_versions(connection: &mut AsyncPgConnection) -> Result<BTreeSet
     Ok(rows.into_iter().map(|row| row.version).collect())
 }
 
+#[derive(QueryableByName)]
+struct Role {
+    #[diesel(sql_type = Text)]
+    role: String,
+}
+
+#[derive(QueryableByName)]
+struct Right {
+    #[diesel(sql_type = Text)]
+    statement: String,
+}
+
+async fn missing_roles(connection: &mut AsyncPgConnection) -> Result<Vec<String>, LedgerError> {
+    let rows: Vec<Role> = sql_query(include_str!("sql/missing_roles.sql")).load(connection).await?;
+    Ok(rows.into_iter().map(|row| row.role).collect())
+}
+
+/// Makes the roles that are missing where the user may: it may not have been allowed to when the migrations ran.
+async fn make_roles(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+    for role in missing_roles(connection).await? {
+        // Without the right to do so, or made by another database's migration just now: neither is a failure.
+        if let Err(error) = connection.batch_execute(&format!("CREATE ROLE {role} NOLOGIN")).await {
+            tracing::debug!(role, %error, "a role was not made");
+        }
+    }
+    Ok(())
+}
+
+/// Gives the roles what they lack, so that one made after the migrations ran has its rights too.
+async fn give_rights(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+    let lacking: Vec<Right> = sql_query(include_str!("sql/missing_rights.sql")).load(connection).await?;
+    for Right { statement } in lacking {
+        let given = connection.batch_execute(&statement).await;
+        given.map_err(|error| LedgerError::Refused(format!("`{statement}` failed: {error}")))?;
+    }
+    Ok(())
+}
+
 type Harness = AsyncMigrationHarness<AsyncPgConnection>;
 
+async fn connected(url: &str) -> Result<AsyncPgConnection, LedgerError> {
+    <AsyncPgConnection as diesel_async::AsyncConnection>::establish(url)
+        .await
+        .map_err(|error| LedgerError::Unavailable(error.to_string()))
+}
+
+/// Does work under the lock, and returns the connection that holds it until it ends, also after an error.
 async fn locked<T>(
     url: &str,
     work: impl FnOnce(&mut Harness) -> Result<T, LedgerError> + Send + 'static,
-) -> Result<T, LedgerError>
+) -> Result<(T, AsyncPgConnection), LedgerError>
 where
     T: Send + 'static,
 {
     let url = url.to_owned();
     let task = tokio::spawn(async move {
-        let unavailable = |error: diesel::ConnectionError| LedgerError::Unavailable(error.to_string());
-        let mut connection = <AsyncPgConnection as diesel_async::AsyncConnection>::establish(&url)
-            .await
-            .map_err(unavailable)?;
-        // The connection holds the lock and releases it when it ends, also after an error.
+        let mut connection = connected(&url).await?;
         connection.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await?;
         connection.batch_execute(LOCK_TIMEOUT).await?;
-        work(&mut Harness::new(connection))
+        let mut harness = Harness::new(connection);
+        let done = work(&mut harness)?;
+        Ok::<_, LedgerError>((done, harness.into_inner()))
     });
     task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
 }

@@ -61,7 +61,36 @@ struct Row {
     next_is_open: bool,
 }
 
+#[derive(QueryableByName)]
+struct Quota {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+}
+
 impl Ledger {
+    /// Quotas with a recurring grant that lasts beyond `now_ms` (unix ms) of which no period is open then; not those of
+    /// archived tenants. At most `limit`, by tenant and meter, after `after`.
+    pub async fn quotas_to_open(
+        &self,
+        now_ms: i64,
+        after: Option<&(TenantId, MeterId)>,
+        limit: usize,
+    ) -> Result<Vec<(TenantId, MeterId)>, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        let rows: Vec<Quota> = self
+            .load(|| {
+                sql_query(include_str!("sql/quotas_to_open.sql"))
+                    .bind::<Timestamptz, _>(now)
+                    .bind::<Nullable<Text>, _>(after.map(|(tenant, _)| tenant))
+                    .bind::<Nullable<Text>, _>(after.map(|(_, meter)| meter))
+                    .bind::<BigInt, _>(number::limit(limit))
+            })
+            .await?;
+        Ok(rows.into_iter().map(|row| (row.tenant, row.meter)).collect())
+    }
+
     /// Open periods that have begun, end after `now_ms` and no later than `until_ms` (unix ms), and whose next period
     /// has not been delivered to the gate; at most `limit`, by tenant and meter, after `after`.
     pub async fn ending_periods(

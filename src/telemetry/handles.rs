@@ -1,12 +1,14 @@
 //! How metrics are registered, and their handles kept: one for each value of a label, looked up once.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    encoding::{EncodeMetric, MetricEncoder},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
@@ -23,6 +25,8 @@ pub(super) type Share = Gauge<f64, AtomicU64>;
 pub(super) type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
 /// Seconds by partition.
 pub(super) type Tails = Family<[(&'static str, String); 1], Seconds>;
+/// Seconds by job.
+pub(super) type JobAges = Family<[Pair; 1], Seconds>;
 /// Refusing limits by kind, algorithm, cause and code.
 pub(super) type Refusals = Family<[Pair; 4], Counter>;
 /// Scripts that have decided nothing, by script and fault.
@@ -215,6 +219,42 @@ pub(super) fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
     gauge
 }
 
+/// A gauge that is absent until it is set: an instance that never looks a figure up does not say that it is 0.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LookedUp {
+    gauge: Gauge,
+    is_set: Arc<AtomicBool>,
+}
+
+impl LookedUp {
+    /// Sets it; from now on it is there.
+    pub(super) fn set(&self, value: i64) {
+        self.gauge.set(value);
+        self.is_set.store(true, Ordering::Release);
+    }
+}
+
+impl EncodeMetric for LookedUp {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        EncodeMetric::encode(&self.gauge, encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        EncodeMetric::metric_type(&self.gauge)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.is_set.load(Ordering::Acquire)
+    }
+}
+
+/// A gauge that is absent until it is set.
+pub(super) fn looked_up(registry: &mut Registry, name: &str, help: &str) -> LookedUp {
+    let gauge = LookedUp::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
 /// A gauge of a share, at zero.
 pub(super) fn share(registry: &mut Registry, name: &str, help: &str) -> Share {
     let gauge = Share::default();
@@ -229,11 +269,12 @@ pub(super) fn seconds(registry: &mut Registry, name: &str, help: &str) -> Second
     gauge
 }
 
-/// A gauge of seconds for each value of a label.
-pub(super) fn seconds_each<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Seconds> {
-    let family = Family::<[Pair; 1], Seconds>::default();
-    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
-    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+/// How long ago each job last succeeded; each is absent until it is set.
+pub(super) fn job_ages(registry: &mut Registry) -> JobAges {
+    let family = JobAges::default();
+    let help = "Time since a job last succeeded, or was first planned";
+    registry.register_with_unit("job_success_age", help, Unit::Seconds, family.clone());
+    family
 }
 
 /// How long each partition keeps what is booked.

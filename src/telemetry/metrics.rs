@@ -57,7 +57,7 @@ struct Handles {
     prefilter_hits: Cells<Call, Counter>,
     sampled_decisions: SampledDecisions,
     policy_version: Gauge,
-    job_ages: Cells<Job, Seconds>,
+    job_ages: JobAges,
     load_factor: Share,
     load_level: Gauge,
 }
@@ -67,8 +67,8 @@ struct ParkedCalls {
     taken: Cells<Call, Counter>,
     fallbacks: Cells<Fallback, Counter>,
     conflicts: Counter,
-    waiting: Gauge,
-    conflicting: Gauge,
+    waiting: LookedUp,
+    conflicting: LookedUp,
 }
 
 impl ParkedCalls {
@@ -79,8 +79,8 @@ impl ParkedCalls {
             taken: counters(registry, "calls_parked", "Calls taken while the gate was away"),
             fallbacks: counters(registry, "fallback", "Calls decided without the gate, by what decided"),
             conflicts: counter(registry, "parked_conflicts", never_taken),
-            waiting: gauge(registry, "parked_waiting_calls", "Parked calls that wait for the gate"),
-            conflicting: gauge(registry, "parked_conflicting_calls", for_operators),
+            waiting: looked_up(registry, "parked_waiting_calls", "Parked calls that wait for the gate"),
+            conflicting: looked_up(registry, "parked_conflicting_calls", for_operators),
         }
     }
 }
@@ -105,7 +105,7 @@ impl SampledDecisions {
 }
 
 impl Metrics {
-    /// All metrics, registered and at zero.
+    /// All metrics, registered and at zero; what only some instances look up is absent until they have.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("tollgate");
@@ -160,11 +160,7 @@ impl Metrics {
             prefilter_hits: counters(&mut registry, "prefilter_hits", "Calls refused without the gate"),
             sampled_decisions: SampledDecisions::new(&mut registry),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
-            job_ages: seconds_each(
-                &mut registry,
-                "job_success_age",
-                "Time since a job last succeeded, or was first planned",
-            ),
+            job_ages: job_ages(&mut registry),
             load_factor: share(&mut registry, "load_factor", "How busy the installation is, 0 to 1"),
             load_level: gauge(
                 &mut registry,
@@ -428,9 +424,7 @@ impl Metrics {
 
     /// Sets how long ago a job last ended well.
     pub fn job_succeeded_before(&self, job: Job, age: Duration) {
-        self.0.job_ages.with(job, |gauge| {
-            gauge.set(age.as_secs_f64());
-        });
+        self.0.job_ages.get_or_create(&[pair(job)]).set(age.as_secs_f64());
     }
 
     /// The metrics as OpenMetrics text.

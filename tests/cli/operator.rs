@@ -9,7 +9,7 @@ use tollgate::app::Role;
 use super::{run, tollgate};
 use crate::ledger::as_owner;
 use crate::support::app::*;
-use crate::support::process::Up;
+use crate::support::process::{Service, Up};
 use crate::support::wait::wait_for;
 
 /// Runs off the test's own threads.
@@ -31,10 +31,13 @@ async fn a_taken_port_and_a_server_that_does_not_answer_are_named_with_what_to_d
     let variables = app.variables();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
-    for (name, key) in
-        [("TOLLGATE__HTTP__LISTEN", "http.listen"), ("TOLLGATE__HTTP__OPS_LISTEN", "http.ops_listen")]
-    {
-        let (code, _, error) = aside(&["serve", "--roles", "http"], &with(&variables, name, &taken)).await;
+    for (roles, name, key) in [
+        ("http", "TOLLGATE__HTTP__LISTEN", "http.listen"),
+        ("http", "TOLLGATE__HTTP__OPS_LISTEN", "http.ops_listen"),
+        ("writer", "TOLLGATE__HTTP__OPS_LISTEN", "http.ops_listen"),
+        ("jobs", "TOLLGATE__HTTP__OPS_LISTEN", "http.ops_listen"),
+    ] {
+        let (code, _, error) = aside(&["serve", "--roles", roles], &with(&variables, name, &taken)).await;
         assert_eq!(code, 1, "{error}");
         assert!(error.contains(&format!("{key} = {taken} cannot be listened on")), "{error}");
         assert!(error.contains("next: another process listens there"), "{error}");
@@ -67,6 +70,20 @@ async fn a_taken_port_and_a_server_that_does_not_answer_are_named_with_what_to_d
     .await;
     assert_eq!(code, 4, "{error}");
     assert!(error.contains(&format!("error: Postgres at {nowhere}/b")), "{error}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_takes_no_calls_says_ready_with_the_operators_address() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    for roles in ["writer", "jobs"] {
+        let command = app.serving(roles, "127.0.0.1:0".to_owned());
+        let service = tokio::task::spawn_blocking(move || Service::start(command)).await.unwrap();
+        let operator = app.caller().at(format!("http://{}", service.address)).with_key(None);
+        operator.get("/livez").await.expect(200);
+        let metrics = operator.get("/metrics").await.expect(200);
+        assert!(metrics.body.as_str().unwrap().contains("tollgate_build_info"), "{metrics:?}");
+    }
     app.finish().await;
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use serde_json::json;
 use tollgate::domain::checkpoint::ReconciliationState::{Clean, Drift, Refused, Repaired};
-use tollgate::domain::ids::TenantId;
+use tollgate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
 use tollgate::ledger::{Reconciliation, ReconciliationFilter};
 
 use crate::support::app::*;
@@ -121,6 +121,58 @@ async fn a_counter_raised_or_lowered_by_hand_is_found_named_and_repaired_once() 
     let path = format!("/v1/reports/reconciliation?state=repaired&tenant=acme&limit=2&cursor={cursor}");
     assert_eq!(app.get(&path).await.expect(200).body["data"].as_array().unwrap().len(), 1);
     app.get("/v1/reports/reconciliation?state=odd").await.is_problem(400, "invalid_request");
+    app.finish().await;
+}
+
+/// A user of acme as Redis names it.
+fn hash_of(app: &TestApp, id: &str) -> String {
+    let user = Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse(id).unwrap() };
+    app.app().gate.subject_hash(&acme(), &user).as_str().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_traffic_verify_compares_the_counters_of_all_active_subjects_and_names_what_was_changed() {
+    let app = app_with(before_the_turn()).await;
+    usage(&app, "ada", 20).await;
+    // More than are read at once.
+    for number in 0..70 {
+        let body = pages(1).by(format!("user-{number}"));
+        app.post_keyed(USAGE, &format!("use-{number}"), body).await.expect(201);
+    }
+    let held = app.held(pages(3).by("holds").lasting(3600)).await;
+    app.drained().await;
+    let verify = async || app.app().operations.reconcile.verify_gate().await.unwrap();
+    let clean = verify().await;
+    assert_eq!((clean.counters, clean.faults.len()), (3 + 72, 0), "{clean:?}");
+    for (id, figures) in [
+        ("ada", "the gate has consumed 25 and reserved 0, the ledger 20 and 0"),
+        ("user-69", "the gate has consumed 6 and reserved 0, the ledger 1 and 0"),
+        ("holds", "the gate has consumed 5 and reserved 3, the ledger 0 and 3"),
+    ] {
+        let hash = hash_of(&app, id);
+        let pattern = format!("tg1:*:state:acme:{hash}");
+        tamper(&app, &pattern, 5).await;
+        let found = verify().await;
+        assert_eq!(found.faults, [format!("tenant acme user of user {hash}: {figures}")]);
+        tamper(&app, &pattern, -5).await;
+        assert!(verify().await.faults.is_empty());
+    }
+    assert!(all(&app).await.is_empty(), "nothing is written about a comparison without traffic");
+    app.consume(&held, "2").await.expect(200);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subjects_counter_is_compared_from_the_first_window_that_every_instance_knew_from_its_start() {
+    let app = app_with(before_the_turn()).await;
+    usage(&app, "before", 20).await;
+    let begun = json!({ "id": "begun", "meter": "page", "scope": "subject", "subject_kind": "user",
+        "window": "day", "capacity": "1000000", "class": "quota" });
+    app.define("limits/begun", begun).await;
+    usage(&app, "after", 5).await;
+    app.drained().await;
+    let check = app.app().operations.reconcile.verify_gate().await.unwrap();
+    assert_eq!((check.counters, check.faults.len()), (4, 0), "{check:?}");
     app.finish().await;
 }
 

@@ -1,13 +1,32 @@
 //! What an operator's dashboard reads.
 
 use serde_json::json;
+use tollgate::app::Role;
 
 use super::ratelimit::{CHECK, minute, of, with_limits};
 use crate::support::app::*;
+use crate::support::process::PATIENCE;
+use crate::support::wait::wait_for;
+
+/// What only an instance that books looks up.
+const OF_WRITERS: [&str; 1] = ["tollgate_writer_lag_events"];
+/// What only one that runs jobs looks up.
+const OF_JOBS: [&str; 6] = [
+    "tollgate_quarantine_open_events",
+    "tollgate_damaged_items",
+    "tollgate_parked_waiting_calls",
+    "tollgate_parked_conflicting_calls",
+    "tollgate_job_success_age_seconds",
+    "tollgate_outbox_tail_seconds",
+];
+
+async fn metrics_at(app: &TestApp, ops_url: &str) -> String {
+    let answer = app.client().get(format!("{ops_url}/metrics")).send().await.unwrap();
+    answer.text().await.unwrap()
+}
 
 async fn metrics_of(app: &TestApp) -> String {
-    let answer = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
-    answer.text().await.unwrap()
+    metrics_at(app, &app.ops_url()).await
 }
 
 fn assert_has(text: &str, lines: &[&str]) {
@@ -167,5 +186,38 @@ async fn a_script_that_decides_nothing_is_counted_with_its_reason() {
     };
     assert!(reasons.into_iter().any(is_counted), "{text}");
     drop(frozen);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_of_each_role_serves_health_and_metrics_and_names_no_figure_that_it_never_looks_up() {
+    let app = an_app().only(Role::Http).start().await;
+    app.without_limits().await;
+    // Planned before the instance starts, so that its first look finds one.
+    app.app().ledger.plan_jobs(&[("notices", app.clock.now_ms())]).await.unwrap();
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    let jobs = app.another_instance_with(&[Role::Jobs]).await;
+    app.post_keyed(USAGE, "k", pages(1)).await.expect(201);
+    app.drained().await;
+    let instances: [(String, &[&str]); 3] =
+        [(app.ops_url(), &[]), (writer.ops_url(), &OF_WRITERS), (jobs.ops_url(), &OF_JOBS)];
+    let has = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
+    for (url, own) in instances {
+        let operator = app.caller().at(url.as_str()).with_key(None);
+        operator.get("/livez").await.expect(200);
+        operator.get("/readyz").await.expect(200);
+        operator.get(RESERVATIONS).await.is_problem(404, "not_found");
+        let text = wait_for("it has looked its figures up", PATIENCE, async || {
+            let text = metrics_at(&app, &url).await;
+            own.iter().all(|name| has(&text, name)).then_some(text)
+        })
+        .await;
+        for other in OF_WRITERS.iter().chain(&OF_JOBS).filter(|name| !own.contains(name)) {
+            assert!(!has(&text, other), "{other} is at {url}:\n{text}");
+        }
+    }
+    assert_eq!((writer.url(), jobs.url()), (String::new(), String::new()), "they take no calls");
+    writer.stop().await;
+    jobs.stop().await;
     app.finish().await;
 }

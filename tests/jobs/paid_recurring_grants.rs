@@ -95,3 +95,22 @@ async fn what_recurs_is_sold_by_what_its_tenant_was_a_day_before_the_period_when
     assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_is_sold_again_without_use_once_its_tenant_is_no_longer_archived() {
+    let app = unpriced().await;
+    let recurring = paid("3", "10").with("recurrence", "period").with("expires_at", "2026-07-01T00:00:00Z");
+    sold(&app, "a", recurring).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "archived": true })).await;
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    run(&app).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    let sales = "SELECT to_char(sold_at AT TIME ZONE 'UTC', 'MM-DD') AS at FROM grant_sales ORDER BY 1";
+    assert_eq!(rows(&app.database, sales).await, ["03-10", "05-01"]);
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(rows(&app.database, sales).await, ["03-10", "05-01", "06-01"]);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}

@@ -4,6 +4,8 @@ use serde_json::json;
 use tollgate::domain::ids::ReservationId;
 use tollgate::domain::reservation::ReservationState;
 
+use super::continued_grants::{self, granted, on, remaining, run, until};
+use super::statements::faults;
 use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -102,5 +104,51 @@ async fn a_period_is_opened_once_whether_ahead_or_at_its_first_use() {
     app.drained().await;
     let grants = "SELECT count(*) AS n, sum(amount)::float8 AS a FROM entries WHERE class = 'grant'";
     assert_eq!(rows(&app.database, grants).await, ["2 100"]);
+    app.finish().await;
+}
+
+const GRANTED: &str = "SELECT to_char(period_start AT TIME ZONE 'UTC', 'MM') AS month, granted::float8 AS g \
+    FROM balances ORDER BY period_start";
+
+/// Runs the job; returns how many periods it has opened.
+async fn opened(app: &TestApp) -> u64 {
+    app.app().operations.memory.open_next_periods().await.unwrap().opened
+}
+
+/// A tenant with a quota of fifty pages and ten more that recur, in March, where no job runs by itself.
+async fn with_what_recurs() -> TestApp {
+    let app = continued_grants::app().await;
+    granted(&app, "a", until("2027-01-01T00:00:00Z", "10").with("recurrence", "period")).await;
+    app
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_is_given_again_without_use_once_its_tenant_is_no_longer_archived() {
+    let app = with_what_recurs().await;
+    app.define("tenants/acme", json!({ "plan": "plan", "archived": true })).await;
+    on(&app, "2026-05-10T12:00:00Z").await;
+    assert_eq!(opened(&app).await, 0, "its tenant is archived");
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60"]);
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    let due = app.app().operations.memory.next_periods_due().await.unwrap();
+    assert_eq!((due.opened, opened(&app).await, opened(&app).await), (1, 1, 0), "once");
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "05 60"]);
+    assert_eq!(remaining(&app).await, "60");
+    on(&app, "2026-06-10T12:00:00Z").await;
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "05 60", "06 60"]);
+    assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_jobs_come_late_what_recurs_is_given_now_and_in_each_month_before_by_its_close() {
+    let app = with_what_recurs().await;
+    app.move_clock("2026-06-10T12:00:00Z").await;
+    assert_eq!(opened(&app).await, 1);
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "06 60"]);
+    run(&app).await;
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "04 60", "05 60", "06 60"]);
+    assert_eq!((opened(&app).await, remaining(&app).await.as_str()), (0, "60"));
+    assert_eq!(faults(&app).await, [""; 0]);
     app.finish().await;
 }

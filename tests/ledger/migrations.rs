@@ -3,8 +3,9 @@ use std::fs;
 use tollgate::ledger::{Ledger, LedgerOptions};
 use uuid::Uuid;
 
-use super::events::{HOUR_MS, Work, tenant};
-use super::{as_owner, bare, ledger, options, rows};
+use super::events::{HOUR_MS, PARTITIONS, Work, tenant};
+use super::{as_owner, bare, ledger, options, rows, rows_at};
+use crate::support::process::tollgate;
 use crate::support::services::TestDatabase;
 use crate::writer::apply::{assert_proven, book};
 
@@ -44,6 +45,54 @@ async fn the_service_role_sees_which_migrations_are_missing_without_making_any_t
         .await
         .unwrap();
     assert_eq!(as_service.pending_migrations().await.unwrap(), ["2026-11-01-100500_grant_roles"]);
+}
+
+/// What the service's roles may do, column by column and whichever user gave it.
+const RIGHTS: &str = "SELECT grantee, table_name, column_name, privilege_type FROM information_schema.column_privileges \
+        WHERE grantee IN ('tollgate_service', 'tollgate_writer') \
+    UNION SELECT grantee, table_name, '', privilege_type FROM information_schema.table_privileges \
+        WHERE grantee IN ('tollgate_service', 'tollgate_writer') \
+    UNION SELECT grantee, routine_name, '', privilege_type FROM information_schema.routine_privileges \
+        WHERE grantee IN ('tollgate_service', 'tollgate_writer') \
+    ORDER BY 1, 2, 3, 4";
+
+/// Runs `tollgate migrate` on this database; returns what it warns of.
+async fn migrated_by_command(url: &str) -> String {
+    let mut command = tollgate(&["migrate"]);
+    command.env("TOLLGATE__POSTGRES__URL", url).env("TOLLGATE__REDIS__URL", "redis://127.0.0.1:1/");
+    command.env("TOLLGATE__INSTALLATION__SECRET", "0123456789abcdef0123456789abcdef");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    said.split_once("warning: ").map(|(_, warning)| warning.to_owned()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_roles_cannot_be_made_migrate_says_so_and_gives_them_their_rights_once_they_are() {
+    let server = tokio::task::spawn_blocking(TestDatabase::of_its_own).await.unwrap();
+    as_owner(&server, "CREATE ROLE keeper LOGIN").await.unwrap();
+    as_owner(&server, "CREATE DATABASE books OWNER keeper").await.unwrap();
+    let (address, _) = server.url.rsplit_once('/').unwrap();
+    let books = |user: &str| format!("{}/books", address.replacen("//tollgate@", &format!("//{user}@"), 1));
+
+    let warning = migrated_by_command(&books("keeper")).await;
+    let statements = "CREATE ROLE tollgate_service NOLOGIN; CREATE ROLE tollgate_writer NOLOGIN;";
+    assert!(warning.contains(&format!("`{statements}`")), "{warning}");
+    assert_eq!(rows_at(&books("tollgate"), RIGHTS).await, [""; 0]);
+
+    as_owner(&server, statements).await.unwrap();
+    assert_eq!(migrated_by_command(&books("keeper")).await, "");
+    let migrated = bare().await;
+    Ledger::migrate(&migrated.url).await.unwrap();
+    let given = rows_at(&books("tollgate"), RIGHTS).await;
+    assert_eq!(given, rows(&migrated, RIGHTS).await, "as where the migrations have made the roles");
+    as_owner(&server, "CREATE ROLE clerk LOGIN IN ROLE tollgate_service").await.unwrap();
+    let clerk = LedgerOptions { url: books("clerk"), ..options(&server) };
+    let ledger = Ledger::connect(clerk).await.unwrap();
+    assert_eq!(ledger.pending_migrations().await.unwrap(), [""; 0]);
+    ledger.install(PARTITIONS, [7; 32]).await.unwrap();
+    Ledger::migrate(&books("keeper")).await.unwrap();
+    assert_eq!(rows_at(&books("tollgate"), RIGHTS).await, given, "once more changes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

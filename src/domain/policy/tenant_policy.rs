@@ -12,7 +12,7 @@ use crate::domain::amount::Decimals;
 use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
 use crate::domain::instant::Instant;
-use crate::domain::limit::{Class, Kind, Limit, Scope};
+use crate::domain::limit::{Class, Kind, Limit, Scope, Span};
 use crate::domain::load::LoadLevel;
 use crate::domain::period::Windows;
 use crate::domain::plan::{PeriodTerms, PlanDefinition, QuotaMode};
@@ -169,10 +169,24 @@ impl TenantPolicy {
 
     /// The kinds of subject that have counters of class quota at `at_ms`.
     pub fn reconciled_kinds(&self, at_ms: i64) -> BTreeSet<SubjectKind> {
+        self.reconciled_limits(at_ms).filter_map(|limit| limit.subject_kind.clone()).collect()
+    }
+
+    /// When the first of the windows began in which subjects have counters of class quota at `at_ms`; none without such
+    /// counters.
+    pub fn reconciled_since(&self, at_ms: i64, windows: &Windows) -> Option<i64> {
+        let starts = self.reconciled_limits(at_ms).filter_map(|limit| match limit.algorithm.span() {
+            Span::Calendar(kind) => Some(windows.get(kind).start_ms),
+            _ => None,
+        });
+        starts.min()
+    }
+
+    /// The limits of class quota that count subjects at `at_ms`.
+    fn reconciled_limits(&self, at_ms: i64) -> impl Iterator<Item = &Limit> {
         let rules = std::iter::once(&self.of_all).chain(self.of_subjects.values());
-        let limits = rules.flat_map(|rules| rules.winners(at_ms)).map(|winner| &winner.limit);
-        let kept = limits.filter(|limit| limit.scope == Scope::Subject && limit.class == Class::Quota);
-        kept.filter_map(|limit| limit.subject_kind.clone()).collect()
+        let limits = rules.flat_map(move |rules| rules.winners(at_ms)).map(|winner| &*winner.limit);
+        limits.filter(|limit| limit.scope == Scope::Subject && limit.class == Class::Quota)
     }
 
     /// Every meter on which the tenant, or one of its subjects, may have a limit or a quota; sorted.

@@ -15,7 +15,9 @@ impl Memory {
     pub async fn next_periods_due(&self) -> Answer<NextPeriods> {
         let now_ms = self.core.clock.now_ms();
         let (ledger, until_ms) = (&self.core.ledger, now_ms.saturating_add(OPENED_AHEAD_MS));
-        let (mut due, mut after) = (NextPeriods::default(), None);
+        let mut due = NextPeriods { opened: self.recurring_due().await?, ..NextPeriods::default() };
+        due.delivered = due.opened;
+        let mut after = None;
         loop {
             let page = ledger.ending_periods(now_ms, until_ms, after.as_ref(), PAGE).await?;
             let Some(last) = page.last() else { break };
@@ -36,6 +38,19 @@ impl Memory {
             let Some(last) = page.last() else { return Ok(due) };
             after = Some(last.clone());
             due.followed += count(page.len());
+        }
+    }
+
+    /// Periods that would be opened because a recurring grant lasts.
+    async fn recurring_due(&self) -> Answer<u64> {
+        let (now_ms, mut due, mut after) = (self.core.gate_now_ms(), 0, None);
+        loop {
+            let page = self.core.ledger.quotas_to_open(now_ms, after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { return Ok(due) };
+            after = Some(last.clone());
+            for (tenant, meter) in &page {
+                due += u64::from(self.current_quota(tenant, meter, now_ms).await?.is_some());
+            }
         }
     }
 

@@ -1,13 +1,13 @@
 //! The next period: opened in the books a day ahead and delivered to the gate, so that the turn of a month needs no
-//! ledger.
+//! ledger. And the period that is on, where a recurring grant lasts and nothing has opened it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Memory;
-use super::capacities::{at_gate, period_of};
+use super::capacities::{at_gate, period_of, quota_of};
 use crate::domain::counter::Counter;
-use crate::domain::ids::{Partition, PlanId};
+use crate::domain::ids::{MeterId, Partition, PlanId, TenantId};
 use crate::domain::period::OPENED_AHEAD_MS;
 use crate::gate::RestoreOutcome;
 use crate::ledger::{EndingPeriod, NextPeriod};
@@ -30,11 +30,13 @@ pub struct NextPeriods {
 }
 
 impl Memory {
-    /// Opens the period after each open one that ends within a day, and delivers it to the gate. A cold tenant gets
-    /// both periods when it is restored. Those that are open already follow policy.
+    /// Opens the current period of each quota with a recurring grant, where none is open, and the period after each
+    /// open one that ends within a day, and delivers them to the gate. A cold tenant gets both periods when it is
+    /// restored. Those that are open already follow policy.
     pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
-        let mut done = self.open_ahead().await?;
-        let mut left = LeftPartitions::default();
+        let (mut done, mut left) = (NextPeriods::default(), LeftPartitions::default());
+        self.open_recurring(&mut done, &mut left).await?;
+        self.open_ahead(&mut done).await?;
         done.followed = u64::try_from(self.follow_policy(None, &mut left).await?.len()).unwrap_or(u64::MAX);
         if done.followed > 0 {
             self.send_untold_except(&mut left).await?;
@@ -42,16 +44,68 @@ impl Memory {
         left.end_run(done)
     }
 
-    async fn open_ahead(&self) -> Answer<NextPeriods> {
-        let now_ms = self.core.clock.now_ms();
-        let (mut done, mut after) = (NextPeriods::default(), None);
+    /// Opens the current period of quotas with a recurring grant, where nothing but use would: their tenant was
+    /// archived, or had no such quota, when the period before was closed, or jobs were away for long.
+    async fn open_recurring(&self, done: &mut NextPeriods, left: &mut LeftPartitions) -> Answer<()> {
+        let (now_ms, mut after) = (self.core.gate_now_ms(), None);
+        loop {
+            let page = self.core.ledger.quotas_to_open(now_ms, after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.clone());
+            self.core.policy.read_ahead(page.iter().map(|(tenant, _)| tenant)).await;
+            for (tenant, meter) in page {
+                let partition = self.core.gate.partition_of(&tenant);
+                if left.has(partition) {
+                    continue;
+                }
+                if let Err(error) = self.open_current(partition, &tenant, &meter, now_ms, done).await {
+                    let item = format!("tenant {tenant}");
+                    left.go_on(partition, error, (&self.core.damage, Work::NextPeriod, &item)).await;
+                }
+            }
+        }
+    }
+
+    async fn open_current(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        meter: &MeterId,
+        now_ms: i64,
+        done: &mut NextPeriods,
+    ) -> Answer<()> {
+        let Some((entry, quota)) = self.current_quota(tenant, meter, now_ms).await? else { return Ok(()) };
+        let capacity = self.open_period(&entry, &quota).await?;
+        done.opened += 1;
+        let script_now = self.core.script_now();
+        match self.core.gate.set_capacity(partition, tenant, &capacity, script_now).await? {
+            RestoreOutcome::StillCold => {}
+            _ => done.delivered += 1,
+        }
+        Ok(())
+    }
+
+    /// The quota as policy has it now; none where the tenant no longer has it, or is archived.
+    pub(super) async fn current_quota(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        now_ms: i64,
+    ) -> Answer<Option<(Arc<TenantEntry>, Counter)>> {
+        let entry = self.core.policy.find_tenant(tenant).await?;
+        let entry = entry.filter(|entry| !entry.definition.archived);
+        Ok(entry.and_then(|entry| quota_of(&entry, meter, now_ms).map(|quota| (entry, quota))))
+    }
+
+    async fn open_ahead(&self, done: &mut NextPeriods) -> Answer<()> {
+        let (now_ms, mut after) = (self.core.clock.now_ms(), None);
         loop {
             let page = self
                 .core
                 .ledger
                 .ending_periods(now_ms, now_ms.saturating_add(OPENED_AHEAD_MS), after.as_ref(), PAGE)
                 .await?;
-            let Some(last) = page.last() else { return Ok(done) };
+            let Some(last) = page.last() else { return Ok(()) };
             after = Some((last.tenant.clone(), last.meter.clone()));
             let tenants: Vec<_> = page.iter().map(|ending| ending.tenant.clone()).collect();
             let plans = self.core.ledger.plans_to_come(&tenants).await?;
@@ -67,7 +121,7 @@ impl Memory {
                 }
             }
             for (partition, periods) in by_partition {
-                if let Err(error) = self.open_and_deliver(partition, periods, &mut done).await {
+                if let Err(error) = self.open_and_deliver(partition, periods, done).await {
                     self.unless_away(&format!("partition {partition}"), error).await?;
                 }
             }

@@ -161,8 +161,8 @@ impl Memory {
         }
     }
 
-    /// What the ledger has of each, as of one instant.
-    async fn read_subjects(
+    /// What the ledger has of each, in order, as of one instant.
+    pub(in crate::operations) async fn read_subjects(
         &self,
         entry: &TenantEntry,
         subjects: &[&Subject],

@@ -42,7 +42,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Readiness of an instance that takes calls.
+    /// Readiness of this instance.
     pub(in crate::operations) fn new(core: Arc<Core>, memory: Arc<Memory>) -> Self {
         Self { core, memory, stopping: AtomicBool::new(false) }
     }
@@ -59,7 +59,7 @@ impl Health {
         let has_epochs =
             self.core.gate.partitions().all(|partition| self.core.gate.epoch(partition).is_some());
         vec![
-            Readiness::needed("running", running, "It takes calls.", "It is stopping."),
+            Readiness::needed("running", running, "It runs.", "It is stopping."),
             Readiness::needed(
                 "epochs",
                 has_epochs,

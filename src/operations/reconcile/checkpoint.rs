@@ -262,7 +262,10 @@ fn name_of(counter: &CounterDescription) -> String {
 }
 
 /// The counters of class quota, each as of when every instance knows it.
-fn reconciled(resolved: Resolved, subject: Option<&Subject>) -> Vec<(CounterDescription, Counter)> {
+pub(super) fn reconciled(
+    resolved: Resolved,
+    subject: Option<&Subject>,
+) -> Vec<(CounterDescription, Counter)> {
     let known = |mut counter: Counter| {
         let described = describe(&counter, subject)?;
         counter.since_ms = counter.since_ms.saturating_add(POLICY_SPREADS_MS);

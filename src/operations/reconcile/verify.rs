@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Reconcile;
-use super::checkpoint::{CheckpointTaken, with_damage};
+use super::checkpoint::{CheckpointTaken, reconciled, with_damage};
 use crate::clock::Clock;
 use crate::domain::amount::{Units, signed_amount};
+use crate::domain::checkpoint::CHECKPOINT_SUBJECTS_MAX;
 use crate::domain::counter::Counter;
-use crate::domain::ids::{OutboxId, TenantId};
+use crate::domain::ids::{OutboxId, Subject, TenantId};
 use crate::domain::limit::Class;
 use crate::domain::policy::Resolved;
-use crate::gate::{CounterReading, GateError, PeekCall};
+use crate::domain::reservation::SubjectHash;
+use crate::gate::{CounterReading, GateError, PeekCall, RestoredCounter};
 use crate::ledger::{Reconciliation, TenantCursor};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -19,6 +21,8 @@ use crate::operations::policy_store::TenantEntry;
 /// How long the writer may take to reach a page's checkpoints.
 const JUDGED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How many subjects of a tenant are listed at once: each list reads all use of their windows.
+const SUBJECTS_LISTED: usize = 5_000;
 
 /// The result of comparing the gate with the ledger.
 #[derive(Debug, Default)]
@@ -37,11 +41,11 @@ pub struct GateCheck {
 
 impl GateCheck {
     /// Records a tenant whose counters cannot be read as a fault, because its calls fail. It does not stop the
-    /// comparison of others; only an absent server does.
+    /// comparison of others, nor does one of which too much would have to be read at once; only an absent server does.
     fn pass_over(&mut self, tenant: &TenantId, compared: Answer<()>) -> Answer<()> {
         match compared {
             Err(error @ OperationError::Internal(_)) => self.faults.push(format!("tenant {tenant}: {error}")),
-            Err(error) if !error.is_server_away() => self.undecided.push(format!("tenant {tenant}: {error}")),
+            Err(error) if error.may_be_of_one() => self.undecided.push(format!("tenant {tenant}: {error}")),
             other => return other,
         }
         Ok(())
@@ -49,8 +53,8 @@ impl GateCheck {
 }
 
 impl Reconcile {
-    /// Compares every warm tenant's counters with the books. Without traffic it compares figure by figure; otherwise by
-    /// a checkpoint of each tenant, which the writer compares as of its place.
+    /// Compares the counters of every warm tenant, and of its subjects, with the books. Without traffic it compares
+    /// figure by figure; otherwise by checkpoints of each tenant, which the writer compares as of their places.
     pub async fn verify_gate(&self) -> Answer<GateCheck> {
         if let Some(ends) = self.ends_if_booked().await? {
             let check = self.compare_all().await?;
@@ -181,7 +185,98 @@ impl Reconcile {
         }
         let booked = self.memory.readings_from_ledger(entry, &resolved, None).await?;
         self.report(&entry.definition.id, &resolved, &peeked.readings, &booked, check);
+        self.compare_subjects(entry, check).await
+    }
+
+    /// Compares the counters of class quota of the subjects with booked use in the current windows, or with open holds,
+    /// as many at once as a checkpoint names.
+    async fn compare_subjects(&self, entry: &TenantEntry, check: &mut GateCheck) -> Answer<()> {
+        let at_ms = self.core.gate_now_ms();
+        let Some(since_ms) = entry.policy.reconciled_since(at_ms, &entry.windows(at_ms)) else {
+            return Ok(());
+        };
+        let (tenant, mut after) = (&entry.definition.id, 0);
+        let kinds: Vec<_> = entry.policy.reconciled_kinds(at_ms).into_iter().collect();
+        loop {
+            let listing = self.core.ledger.active_subjects(tenant, &kinds, since_ms, after, SUBJECTS_LISTED);
+            let listed = listing.await?;
+            for page in listed.chunks(CHECKPOINT_SUBJECTS_MAX) {
+                let page: Vec<&Subject> = page.iter().map(|(_, subject)| subject).collect();
+                self.compare_page(entry, &page, at_ms, check).await?;
+            }
+            match listed.last() {
+                Some((last, _)) if listed.len() == SUBJECTS_LISTED => after = *last,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn compare_page(
+        &self,
+        entry: &TenantEntry,
+        page: &[&Subject],
+        at_ms: i64,
+        check: &mut GateCheck,
+    ) -> Answer<()> {
+        let (gate, tenant) = (&self.core.gate, &entry.definition.id);
+        let hashes: Vec<_> = page.iter().map(|subject| gate.subject_hash(tenant, subject)).collect();
+        let counters: Vec<Counter> = (1_u8..)
+            .zip(page)
+            .flat_map(|(scope_index, &subject)| {
+                let own = reconciled(entry.subject_counters(subject, at_ms), Some(subject));
+                own.into_iter().map(move |(_, counter)| Counter { scope_index, ..counter })
+            })
+            .collect();
+        if counters.is_empty() {
+            return Ok(());
+        }
+        // Read first: a restore in between only makes the comparison more careful.
+        let restored = gate.restored_at_ms(entry.partition, tenant, &hashes).await?;
+        let readings = self.peek_page(entry, page, &hashes, &counters).await?;
+        let books = self.memory.read_subjects(entry, page, at_ms).await?;
+        for (counter, reading) in counters.iter().zip(&readings) {
+            let Some(place) = counter.subject_index() else { continue };
+            let of_subject = (page.get(place), restored.get(place), books.get(place));
+            let (Some(subject), Some(restored_at_ms), Some((hash, booked))) = of_subject else { continue };
+            let told = booked.counters.iter().find(|told| is_of(told, counter));
+            if let Some(told) = told.filter(|_| is_whole(counter, reading, *restored_at_ms)) {
+                let name = name_of(counter, subject, *hash);
+                let books = (told.consumed, told.reserved);
+                compare_figures(tenant, (counter, &name), reading, books, check);
+            }
+        }
         Ok(())
+    }
+
+    /// The figures of these counters at the gate; none of a tenant that has become cold.
+    async fn peek_page(
+        &self,
+        entry: &TenantEntry,
+        page: &[&Subject],
+        hashes: &[SubjectHash],
+        counters: &[Counter],
+    ) -> Answer<Vec<CounterReading>> {
+        let call = PeekCall {
+            partition: entry.partition,
+            tenant: &entry.definition.id,
+            subjects: hashes,
+            counters,
+            light: &[],
+            now_ms: self.core.script_now(),
+        };
+        let error = match self.core.gate.peek_counters(&call).await {
+            Ok(peeked) if peeked.cold.as_ref().is_some_and(|cold| cold.tenant) => return Ok(Vec::new()),
+            Ok(peeked) => return Ok(peeked.readings),
+            Err(error) => error,
+        };
+        let damaged = self.find_damaged(entry, hashes, counters, &error).await;
+        let name = |number: &usize| {
+            let counter = counters.get(*number)?;
+            let place = counter.subject_index()?;
+            let name = name_of(counter, page.get(place)?, *hashes.get(place)?);
+            Some(format!("{name} (field {})", counter.field.as_str()))
+        };
+        Err(with_damage(&error, damaged.iter().filter_map(name).collect()))
     }
 
     fn report(
@@ -196,14 +291,44 @@ impl Reconcile {
             if !gate.current || counter.class == Class::Rate {
                 continue;
             }
-            check.counters += 1;
-            if gate.consumed != ledger.consumed || gate.reserved != ledger.reserved {
-                let write = |units: Units| units.to_amount(counter.decimals).to_string();
-                let (at_gate, in_books) =
-                    [gate, ledger].map(|reading| (write(reading.consumed), write(reading.reserved))).into();
-                check.faults.push(fault(tenant, &counter.name(), &at_gate, &in_books));
-            }
+            let books = (ledger.consumed, ledger.reserved);
+            compare_figures(tenant, (counter, &counter.name()), gate, books, check);
         }
+    }
+}
+
+/// Whether the figures of a subject's counter can be compared: it counted from its window's start on, or was restored
+/// after every instance knew it.
+fn is_whole(counter: &Counter, reading: &CounterReading, restored_at_ms: i64) -> bool {
+    let has_begun = counter.booked_window().is_some_and(|window| window.start_ms >= counter.since_ms);
+    reading.current && (has_begun || restored_at_ms >= counter.since_ms)
+}
+
+/// Whether the books tell this of the counter's current window.
+fn is_of(told: &RestoredCounter, counter: &Counter) -> bool {
+    let start_ms = counter.booked_window().map(|window| window.start_ms);
+    told.field == counter.field && Some(told.window_start_ms) == start_ms
+}
+
+/// The limit, and the subject by the name that it has in keys.
+fn name_of(counter: &Counter, subject: &Subject, hash: SubjectHash) -> String {
+    format!("{} of {} {}", counter.name(), subject.kind, hash.as_str())
+}
+
+/// Compares one counter's figures at the gate with those of the books, consumed and reserved.
+fn compare_figures(
+    tenant: &TenantId,
+    (counter, name): (&Counter, &str),
+    gate: &CounterReading,
+    books: (Units, Units),
+    check: &mut GateCheck,
+) {
+    check.counters += 1;
+    let gate = (gate.consumed, gate.reserved);
+    if gate != books {
+        let write = |units: Units| units.to_amount(counter.decimals).to_string();
+        let [gate, books] = [gate, books].map(|(consumed, reserved)| (write(consumed), write(reserved)));
+        check.faults.push(fault(tenant, name, &gate, &books));
     }
 }
 

@@ -5,7 +5,8 @@ fn text(metrics: &Metrics) -> String {
 }
 
 #[test]
-fn every_metric_is_there_from_the_start_under_our_name_and_the_text_ends_as_openmetrics_demands() {
+fn what_every_instance_knows_is_there_from_the_start_under_our_name_and_the_text_ends_as_openmetrics_demands()
+{
     let text = text(&Metrics::new());
     for line in [
         "tollgate_decisions_total{call=\"reserve\",outcome=\"admitted\"} 0",
@@ -15,11 +16,9 @@ fn every_metric_is_there_from_the_start_under_our_name_and_the_text_ends_as_open
         "# UNIT tollgate_gate_call_seconds seconds",
         "tollgate_outbox_entries 0",
         "tollgate_outbox_oldest_age_seconds 0.0",
-        "tollgate_writer_lag_events 0",
         "tollgate_writer_batch_events_count 0",
         "tollgate_events_booked_total 0",
         "tollgate_events_quarantined_total 0",
-        "tollgate_quarantine_open_events 0",
         "tollgate_outbox_gaps_total 0",
         "tollgate_events_lost_total 0",
         "tollgate_acknowledged_events_lost_total 0",
@@ -38,13 +37,40 @@ fn every_metric_is_there_from_the_start_under_our_name_and_the_text_ends_as_open
         "tollgate_holds_expired_total 0",
         "tollgate_fallback_total{policy=\"deny\"} 0",
         "tollgate_policy_version 0",
-        "tollgate_job_success_age_seconds{job=\"restore\"} 0.0",
         concat!("tollgate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
     assert!(!text.lines().any(|line| !line.starts_with('#') && !line.starts_with("tollgate_")));
+}
+
+#[test]
+fn what_only_some_instances_look_up_is_absent_until_they_have_also_where_it_is_zero_then() {
+    let metrics = Metrics::new();
+    let lines = [
+        "tollgate_writer_lag_events 0",
+        "tollgate_quarantine_open_events 0",
+        "tollgate_damaged_items 0",
+        "tollgate_parked_waiting_calls 0",
+        "tollgate_parked_conflicting_calls 0",
+        "tollgate_job_success_age_seconds{job=\"restore\"} 0.0",
+    ];
+    let before = text(&metrics);
+    for line in lines {
+        let name = line.split([' ', '{']).next().unwrap();
+        assert!(!before.contains(name), "{name} is there in\n{before}");
+    }
+    metrics.writer_lag(0);
+    metrics.quarantine_open(0);
+    metrics.damaged_items(0);
+    metrics.parked(0, 0);
+    metrics.job_succeeded_before(Job::Restore, Duration::ZERO);
+    let after = text(&metrics);
+    for line in lines {
+        assert!(after.lines().any(|found| found == line), "{line} is missing in\n{after}");
+    }
+    assert!(!after.contains("job=\"close\""), "a job that was not looked at");
 }
 
 #[test]
