@@ -71,7 +71,7 @@ pub struct WarmState {
     pub as_of: OutboxId,
     /// Counters as of the snapshot.
     pub counters: Vec<RestoredCounter>,
-    /// Counters of no policy in force, in which only open holds count.
+    /// Counters of class rate or of no policy in force, in which only open holds count.
     pub held_only: Vec<RestoredCounter>,
     /// Those of `counters` that were created inside their window.
     pub new_counters: Vec<NewCounter>,
@@ -292,13 +292,15 @@ impl Gate {
     }
 
     /// Restores one open reservation that a warm tenant does not have. `restored` are the numbers of the state hashes
-    /// that were restored since the ledger had the reservation: they contain its units already.
+    /// that were restored since the ledger had the reservation: they contain its units already. `afresh` are the
+    /// numbers of its counters that no ledger restores: where one is missing, it begins with this hold.
     pub async fn restore_hold(
         &self,
         id: ReservationId,
         epoch: Epoch,
         record: &Record,
         restored: &[u8],
+        afresh: &[u8],
         now_ms: Option<i64>,
     ) -> Result<HoldOutcome, GateError> {
         let partition = id.partition();
@@ -310,6 +312,7 @@ impl Gate {
         arguments.push(restored_in(record, epoch).encode());
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.push(restored.to_vec());
+        arguments.push(afresh.to_vec());
         let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
         let reply: Reply = self.run(partition, Script::RestoreHold, &keys, &arguments).await?;
         match reply.status {

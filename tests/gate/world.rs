@@ -144,7 +144,18 @@ impl World {
 
     /// Restores the hold of this key alone; `told` are the state hashes whose figures contain it.
     pub async fn tell_hold(&self, key: &str, open: &Record, told: &[u8]) -> HoldOutcome {
-        self.gate.restore_hold(self.id(key), self.epoch(), open, told, Some(START_MS)).await.unwrap()
+        self.tell_hold_afresh(key, open, told, &[]).await
+    }
+
+    /// The same where no ledger restores the counters of these numbers.
+    pub async fn tell_hold_afresh(
+        &self,
+        key: &str,
+        open: &Record,
+        told: &[u8],
+        afresh: &[u8],
+    ) -> HoldOutcome {
+        self.gate.restore_hold(self.id(key), self.epoch(), open, told, afresh, Some(START_MS)).await.unwrap()
     }
 
     /// Lets the tenant, or one subject of it, wait for what the ledger tells; the last event before that.

@@ -215,3 +215,17 @@ async fn a_hold_that_a_warm_tenant_does_not_know_is_told_alone_once_and_ends_as_
     assert_eq!(world.day().await, (2, 0));
     assert_eq!(world.state("a").await, Some(ReservationState::Expired));
 }
+
+#[tokio::test]
+async fn a_hold_that_is_told_alone_begins_a_counter_that_no_ledger_restores() {
+    let world = World::warm(Mode::Alone).await;
+    world.hold(&pages("a", 6)).await;
+    let open = world.record("a").await.unwrap();
+    world.adopt(2).await;
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(world.tell_hold_afresh("a", &open, &[], &[0]).await, HoldOutcome::Done);
+    assert_eq!(world.day().await, (0, 6));
+    world.hold(&pages("b", 1)).await;
+    done(world.consume("a", total("2"), true).await);
+    assert_eq!(world.day().await, (2, 1));
+}
