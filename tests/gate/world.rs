@@ -11,7 +11,7 @@ use tollgate::domain::ids::{
     Subject, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyDetails, CounterRef, Head, LineRule, OnExcess, Record, ReservationState, SubjectHash,
+    Body, BodyDetails, CounterRef, LineRule, OnExcess, Record, ReservationState, SubjectHash,
 };
 use tollgate::gate::{
     CheckAsk, CheckOutcome, ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions,
@@ -171,9 +171,8 @@ impl World {
 
     /// Loses its memory, and gets the tenant back at `at_ms` with the open reservation of this key.
     pub async fn lose_and_restore(&self, key: &str, at_ms: i64) {
-        let record = self.record(key).await.unwrap();
-        let head = Head { epoch: self.adopt(2).await, ..record.head };
-        let open = [(self.id(key), Record { head, ..record })];
+        let open = [(self.id(key), self.record(key).await.unwrap())];
+        self.adopt(2).await;
         let page = self.page(&open, Some(WarmState::default()));
         self.gate.restore_page(&RestorePage { now_ms: Some(at_ms), ..page }).await.unwrap();
     }
