@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- expire: sweeps the due buckets in order and gives back the units of expired holds. Each reservation is one
---         transition: read, check, write. An entry that is gone, resolved, extended or of another epoch is skipped.
+--         transition: read, check, write. An entry that is gone, resolved, extended or of another epoch is skipped; a
+--         record of another epoch gets an end.
 --         One that cannot be decoded, or whose counters cannot, is reported and retried later; so is a due list of the
 --         wrong type. When it lags too far to go bucket by bucket, it leaps: every bucket up to now counts as finished,
 --         so that nothing new is added to one. The field `behind` of meta then stays until a caller has found and swept
@@ -75,7 +76,10 @@ local function look(reservation, bucket)
     return 'missing'
   end
   local record = read_record(raw, epoch)
-  if not record or record.state ~= STATE_RESERVED or math.ceil(record.expires_at / due_ms) > bucket then
+  if not record then
+    return 'lost'
+  end
+  if record.state ~= STATE_RESERVED or math.ceil(record.expires_at / due_ms) > bucket then
     return 'skipped'
   end
   read_body(record)
@@ -97,6 +101,11 @@ local function expire(hex, bucket)
     note_damage(hex, became)
     redis.pcall('RPUSH', later(bucket, RETRY_MS), hex)
     return 'damaged'
+  end
+  if became == 'lost' then
+    -- No script of this epoch reads it, and a restore writes what is open anew, without an end.
+    redis.call('PEXPIRE', reservation, ARGV[7], 'NX')
+    return 'skipped'
   end
   if became == 'postponed' or became == 'inconsistent' then
     redis.call('RPUSH', later(bucket, POSTPONE_MS), hex)

@@ -8,13 +8,14 @@
 -- returns  { status, real time, time, '', ... }
 --          DONE: mark of the counter's window, its end, in totals of the window: granted, settled, what may be kept;
 --          end of the share
---          STALE_WINDOW: over, or not begun    COLD: the tenant's hash    ALARM: epoch found
+--          STALE_WINDOW: over, or not begun    COLD: the ledger must restore something first    ALARM: epoch found
 -- event    none
 -- include prelude
 -- include out_of_time
 -- include read_checks
 -- include state_keys
 -- include measure
+-- include find_cold
 -- include load_light
 -- include keep_subjects
 -- include write_counters
@@ -37,7 +38,7 @@ if is_light then
 else
   holders = measure(state_keys(2), counters, epoch, now)
   local holder = holders[counter.scope_index]
-  key, is_known, is_cold = holder.key, holder.warm, holder.waits or not holders[0].warm
+  key, is_known, is_cold = holder.key, holder.warm, find_cold(holders, counters) ~= nil
 end
 -- The field `l` and the counter's: `i8 mark  i8 recalled until`, then of each instance `c8 instance  i8 held  i8
 -- settled  i8 end`.

@@ -4,6 +4,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 due bucket ms
 --          6 numbers of the state hashes that were restored with it, as bytes
+--          7 numbers of its counters that no ledger restores, from 0, as bytes
 -- returns  { status, real time, time, '', ... }    DONE    KEPT: known already    COLD: tenant, state hashes
 --          ALARM: epoch found
 -- event    none: the figures come from the ledger
@@ -38,6 +39,10 @@ local function is_told(counter)
   return string.find(ARGV[6], string.char(counter.scope_index), 1, true)
     and redis.call('HEXISTS', holders[counter.scope_index].key, 'r' .. counter.field) == 1
 end
+-- Whether a counter begins with this hold: it is missing or of an earlier window, and has nothing else to be restored.
+local function begins_afresh(number, counter)
+  return not counter.later and string.find(ARGV[7], string.char(number - 1), 1, true)
+end
 local due = due_list(prefix, record.expires_at, tonumber(ARGV[5]), tonumber(facts[2]))
 
 -- check
@@ -53,9 +58,10 @@ if cold then
 end
 
 -- write
-for _, counter in ipairs(record.counters) do
+for number, counter in ipairs(record.counters) do
   local algorithm = counter.algorithm
-  if (counter.current or algorithm.is_timeless) and algorithm.holds_survive and not counter.unmoved and not is_told(counter) then
+  local counts = counter.current or algorithm.is_timeless or begins_afresh(number, counter)
+  if counts and algorithm.holds_survive and not counter.unmoved and not is_told(counter) then
     if algorithm.is_timeless then
       counter.mark = math.min(counter.mark, record.born_at)
     end

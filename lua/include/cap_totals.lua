@@ -1,6 +1,6 @@
 -- Cuts the totals of `cap` lines, line by line in order: to what is held plus the least remaining of the record's
 -- capped counters that still count. Returns what is cut off each line (empty when nothing is), or the number from 0 of
--- a counter whose quota capacity is unknown, or only a bound that would cut.
+-- a counter that may cut and whose quota capacity is unknown, or only a bound that would cut.
 local function cap_totals(record, totals, now)
   local uncharged, cut, taken = {}, false, {}
   local open = record.state == STATE_RESERVED
@@ -12,7 +12,8 @@ local function cap_totals(record, totals, now)
       local weight = counter.weights[line]
       if weight and counter.cap and counter.algorithm.is_open(counter, now) then
         local capacity = counter.cap >= 0 and counter.cap or counter.capacity
-        if record.lines[line].caps and not capacity then
+        -- What does not go beyond the hold is cut by no capacity.
+        if record.lines[line].caps and not capacity and totals[line] > free then
           return nil, number - 1
         end
         local room = counter.algorithm.room(counter, capacity or 0) - (taken[number] or 0)

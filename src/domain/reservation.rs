@@ -128,8 +128,8 @@ pub struct Head {
     pub last_sequence: u64,
     /// How long after `born_at_ms` its work may start at the earliest, in ms: 0 unless a queue stood before it.
     pub start_after_ms: i64,
-    /// A bit for each counter that it names and did not move, from the lowest on: those of shadow limits that would
-    /// have refused it.
+    /// A bit for each counter that it names and does not move, from the lowest on: those of shadow limits that would
+    /// have refused it, and those that were lost since they counted it.
     pub unmoved: u32,
     /// That it corrects what was used, and how.
     pub correction: Option<Correction>,
@@ -316,6 +316,16 @@ pub struct BodyDetails {
     pub metadata: String,
 }
 
+impl BodyDetails {
+    /// Whether this counter of it is of a subject that may share it with others.
+    fn counts_in_slot(&self, place: &CounterRef) -> bool {
+        let index = usize::from(place.scope_index).checked_sub(1);
+        index
+            .and_then(|index| self.subjects.get(index))
+            .is_some_and(|(subject, _)| subject.kind.shares_slots())
+    }
+}
+
 impl Body {
     /// The lines that the books take, each with its number.
     pub fn booked_lines(&self) -> impl Iterator<Item = (usize, &LineRule)> {
@@ -332,4 +342,26 @@ pub struct Record {
     pub units: Vec<LineUnits>,
     /// The part that never changes.
     pub body: Body,
+}
+
+impl Record {
+    /// The same in another epoch.
+    pub fn in_epoch(&self, epoch: Epoch) -> Self {
+        Self { head: Head { epoch, ..self.head }, ..self.clone() }
+    }
+
+    /// As the ledger gives it back to the gate. What it moved in light counters is lost with them, and after a loss of
+    /// memory also what it moved in the slots of anonymous subjects, which no ledger restores: nothing of it moves
+    /// there any more.
+    pub fn restored_in(&self, epoch: Epoch) -> Self {
+        let mut record = self.in_epoch(epoch);
+        let was_lost = self.head.epoch < epoch;
+        if let Some(rest) = &self.body.rest {
+            for (number, place) in rest.counters.iter().take(COUNTERS_MAX).enumerate() {
+                let is_lost = place.is_light || (was_lost && rest.counts_in_slot(place));
+                record.head.unmoved |= u32::from(is_lost) << number;
+            }
+        }
+        record
+    }
 }

@@ -54,7 +54,7 @@ pub enum LeaseOutcome {
     Leased(Lease),
     /// The counter's window is over, or has not begun.
     StaleWindow,
-    /// The gate does not know the tenant.
+    /// The ledger must restore the tenant, or the subject, first.
     Cold,
 }
 

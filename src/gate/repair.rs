@@ -8,7 +8,7 @@ use crate::domain::reservation::{CounterField, Record};
 
 use super::Gate;
 use super::error::GateError;
-use super::restore::{Holder, restored_in, with_epoch};
+use super::restore::Holder;
 use super::scripts::Script;
 use super::status::Status;
 
@@ -119,9 +119,9 @@ impl Gate {
         }
         let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
         let mut arguments = self.mutating_in(epoch, call.now_ms);
-        arguments.push(with_epoch(call.again, epoch).encode());
+        arguments.push(call.again.in_epoch(epoch).encode());
         arguments.push(call.place.sequence.to_string().into_bytes());
-        arguments.push(restored_in(call.booked, epoch).encode());
+        arguments.push(call.booked.restored_in(epoch).encode());
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.extend(self.tombstone_arguments());
         let reply = self.run(partition, Script::Undo, &keys, &arguments).await?;

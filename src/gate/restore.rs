@@ -4,9 +4,7 @@ use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::holds::NewCounter;
 use crate::domain::ids::{Epoch, OperationId, OutboxId, Partition, ReservationId, TenantId};
-use crate::domain::reservation::{
-    COUNTERS_MAX, CounterField, CounterRef, Record, ReservationState, SubjectHash,
-};
+use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
 
 use super::Gate;
 use super::call::{Reply, time_argument};
@@ -71,7 +69,7 @@ pub struct WarmState {
     pub as_of: OutboxId,
     /// Counters as of the snapshot.
     pub counters: Vec<RestoredCounter>,
-    /// Counters of no policy in force, in which only open holds count.
+    /// Counters of class rate or of no policy in force, in which only open holds count.
     pub held_only: Vec<RestoredCounter>,
     /// Those of `counters` that were created inside their window.
     pub new_counters: Vec<NewCounter>,
@@ -188,7 +186,7 @@ impl Gate {
         arguments.push(known_until_ms.saturating_add(KEPT_LONGER_MS).to_string().into_bytes());
         for (id, record) in records {
             arguments.push(id.to_hex().into_bytes());
-            arguments.push(restored_in(record, epoch).encode());
+            arguments.push(record.restored_in(epoch).encode());
         }
         if let Some(warm) = last {
             arguments.extend(warm.counters.iter().flat_map(pack_counter));
@@ -280,7 +278,7 @@ impl Gate {
             return Err(GateError::Malformed { script: "restore_record", reason });
         }
         let keyed = record.body.rest.as_ref().is_none_or(|rest| rest.keyed);
-        let mut kept = restored_in(record, epoch);
+        let mut kept = record.restored_in(epoch);
         if kept.head.state != ReservationState::Expired {
             kept.body.rest = None;
         }
@@ -292,13 +290,15 @@ impl Gate {
     }
 
     /// Restores one open reservation that a warm tenant does not have. `restored` are the numbers of the state hashes
-    /// that were restored since the ledger had the reservation: they contain its units already.
+    /// that were restored since the ledger had the reservation: they contain its units already. `afresh` are the
+    /// numbers of its counters that no ledger restores: where one is missing, it begins with this hold.
     pub async fn restore_hold(
         &self,
         id: ReservationId,
         epoch: Epoch,
         record: &Record,
         restored: &[u8],
+        afresh: &[u8],
         now_ms: Option<i64>,
     ) -> Result<HoldOutcome, GateError> {
         let partition = id.partition();
@@ -307,9 +307,10 @@ impl Gate {
             return Err(GateError::Malformed { script: "restore_hold", reason });
         }
         let mut arguments = self.mutating_in(epoch, now_ms);
-        arguments.push(restored_in(record, epoch).encode());
+        arguments.push(record.restored_in(epoch).encode());
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.push(restored.to_vec());
+        arguments.push(afresh.to_vec());
         let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
         let reply: Reply = self.run(partition, Script::RestoreHold, &keys, &arguments).await?;
         match reply.status {
@@ -423,23 +424,6 @@ fn outcome(status: Status) -> Result<RestoreOutcome, Undecodable> {
 
 fn is_open(record: &Record) -> bool {
     record.head.state == ReservationState::Reserved
-}
-
-/// The record with another epoch.
-pub(super) fn with_epoch(record: &Record, epoch: Epoch) -> Record {
-    let mut record = record.clone();
-    record.head.epoch = epoch;
-    record
-}
-
-/// The record as the ledger gives it back to the gate: what it moved in light counters is lost with them, and nothing
-/// of it moves there any more.
-pub(super) fn restored_in(record: &Record, epoch: Epoch) -> Record {
-    let mut record = with_epoch(record, epoch);
-    let counters = record.body.rest.iter().flat_map(|rest| rest.counters.iter().take(COUNTERS_MAX));
-    let bit = |(number, place): (usize, &CounterRef)| u32::from(place.is_light) << number;
-    record.head.unmoved |= counters.enumerate().map(bit).fold(0, |mask, bit| mask | bit);
-    record
 }
 
 /// Name and value of a counter's field: `i8 window_start  i8 consumed  i8 reserved  i8 next_end`.

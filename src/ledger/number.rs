@@ -3,7 +3,7 @@
 use rust_decimal::Decimal;
 
 use super::LedgerError;
-use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::amount::{Amount, Decimals, InvalidAmount, Units};
 use crate::domain::ids::{Partition, TenantId};
 
 /// A stored number that cannot be negative.
@@ -52,7 +52,20 @@ pub(crate) fn tenant(text: &str) -> Result<TenantId, LedgerError> {
 
 /// A stored amount as the gate counts it.
 pub(crate) fn units(amount: Decimal, decimals: Decimals) -> Result<Units, LedgerError> {
-    Amount::from_decimal(amount)
-        .and_then(|amount| amount.to_units(decimals))
+    whole_units(amount, decimals)
         .map_err(|error| LedgerError::Damaged(format!("the stored amount {amount} {error}")))
+}
+
+/// A stored sum as the gate counts it. One beyond the largest amount is the largest: its counter is full, and those
+/// beside it can be restored.
+pub(crate) fn summed_units(sum: Decimal, decimals: Decimals) -> Result<Units, LedgerError> {
+    match whole_units(sum, decimals) {
+        Err(InvalidAmount::TooLarge) => Ok(Units::MAX),
+        Err(error) => Err(LedgerError::Damaged(format!("the stored sum {sum} {error}"))),
+        Ok(units) => Ok(units),
+    }
+}
+
+fn whole_units(amount: Decimal, decimals: Decimals) -> Result<Units, InvalidAmount> {
+    Amount::from_decimal(amount).and_then(|amount| amount.to_units(decimals))
 }

@@ -68,7 +68,8 @@ pub struct TenantSnapshot {
     pub open: Vec<(ReservationId, Record)>,
     /// Its other open reservations.
     pub torn: Vec<TornHold>,
-    /// Consumed units of each counter asked for, in order, in units of the counter (weights applied).
+    /// Consumed units of each counter asked for, in order, in units of the counter (weights applied), at most
+    /// [`Units::MAX`].
     pub counters: Vec<Units>,
     /// Each quota asked for, in order.
     pub quotas: Vec<QuotaState>,
@@ -215,16 +216,15 @@ async fn read_counters(
     for row in rows {
         let (counter, place): (usize, usize) = (number::small(row.counter)?, number::small(row.place)?);
         let (_, decimals, weight) = asks[counter].meters[place];
-        sums[counter] = weighted(sums[counter], number::units(row.consumed, decimals)?, weight)?;
+        sums[counter] = weighted(sums[counter], number::summed_units(row.consumed, decimals)?, weight);
     }
     Ok(sums)
 }
 
-fn weighted(sum: Units, consumed: Units, weight: i64) -> Result<Units, LedgerError> {
+/// The sum with so much more, at most the largest amount.
+fn weighted(sum: Units, consumed: Units, weight: i64) -> Units {
     let total = consumed.get().checked_mul(weight).and_then(|product| product.checked_add(sum.get()));
-    total
-        .and_then(Units::new)
-        .ok_or_else(|| LedgerError::Refused("a counter's figure is beyond the largest amount".into()))
+    total.and_then(Units::new).unwrap_or(Units::MAX)
 }
 
 #[derive(QueryableByName)]
@@ -257,7 +257,7 @@ async fn read_quotas(
         .map(|(meter, decimals, start_ms)| {
             let used = consumed.get(&(meter.to_string(), *start_ms)).copied().unwrap_or_default();
             let capacity = open.get(&(meter.clone(), *start_ms)).cloned();
-            Ok(QuotaState { capacity, consumed: number::units(used, *decimals)? })
+            Ok(QuotaState { capacity, consumed: number::summed_units(used, *decimals)? })
         })
         .collect()
 }

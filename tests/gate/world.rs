@@ -11,7 +11,7 @@ use tollgate::domain::ids::{
     Subject, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyDetails, CounterRef, Head, LineRule, OnExcess, Record, ReservationState, SubjectHash,
+    Body, BodyDetails, CounterRef, LineRule, OnExcess, Record, ReservationState, SubjectHash,
 };
 use tollgate::gate::{
     CheckAsk, CheckOutcome, ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions,
@@ -144,7 +144,18 @@ impl World {
 
     /// Restores the hold of this key alone; `told` are the state hashes whose figures contain it.
     pub async fn tell_hold(&self, key: &str, open: &Record, told: &[u8]) -> HoldOutcome {
-        self.gate.restore_hold(self.id(key), self.epoch(), open, told, Some(START_MS)).await.unwrap()
+        self.tell_hold_afresh(key, open, told, &[]).await
+    }
+
+    /// The same where no ledger restores the counters of these numbers.
+    pub async fn tell_hold_afresh(
+        &self,
+        key: &str,
+        open: &Record,
+        told: &[u8],
+        afresh: &[u8],
+    ) -> HoldOutcome {
+        self.gate.restore_hold(self.id(key), self.epoch(), open, told, afresh, Some(START_MS)).await.unwrap()
     }
 
     /// Lets the tenant, or one subject of it, wait for what the ledger tells; the last event before that.
@@ -160,9 +171,8 @@ impl World {
 
     /// Loses its memory, and gets the tenant back at `at_ms` with the open reservation of this key.
     pub async fn lose_and_restore(&self, key: &str, at_ms: i64) {
-        let record = self.record(key).await.unwrap();
-        let head = Head { epoch: self.adopt(2).await, ..record.head };
-        let open = [(self.id(key), Record { head, ..record })];
+        let open = [(self.id(key), self.record(key).await.unwrap())];
+        self.adopt(2).await;
         let page = self.page(&open, Some(WarmState::default()));
         self.gate.restore_page(&RestorePage { now_ms: Some(at_ms), ..page }).await.unwrap();
     }

@@ -1,11 +1,14 @@
 //! Anonymous subjects: a fixed number of slots counts them, and the books name none.
 
+use std::time::Duration;
+
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use super::ratelimit::{CHECK, minute, of, with_limits};
 use crate::ledger::rows;
 use crate::support::app::*;
+use crate::support::wait::wait_for;
 
 fn per_anonymous(id: &str, meter: &str, capacity: &str) -> Value {
     minute(capacity)
@@ -96,9 +99,19 @@ async fn the_books_name_no_anonymous_subject_beside_those_that_they_name() {
     app.finish().await;
 }
 
+fn by_the_day() -> Value {
+    json!({ "id": "ip", "meter": "page", "scope": "subject", "subject_kind": "anonymous", "class": "rate",
+            "window": "day", "capacity": "5" })
+}
+
+#[rstest::rstest]
+#[case::fixed_window(per_anonymous("ip", "page", "5"))]
+#[case::calendar(by_the_day())]
 #[tokio::test]
-async fn after_a_loss_of_memory_anonymous_subjects_begin_anew_and_what_they_held_gives_nothing_back() {
-    let app = with_slots(1, json!([per_anonymous("ip", "page", "5")])).await;
+async fn after_a_loss_of_memory_anonymous_subjects_begin_anew_and_what_they_held_gives_nothing_back(
+    #[case] limit: Value,
+) {
+    let app = with_slots(1, json!([limit])).await;
     let held = app.held(by_anonymous(pages(4), "a")).await;
     app.drained().await;
     app.redis.flush().await;
@@ -107,5 +120,27 @@ async fn after_a_loss_of_memory_anonymous_subjects_begin_anew_and_what_they_held
     app.release(&held).await.expect(200);
     app.post(RESERVATIONS, by_anonymous(pages(1), "c")).await.is_problem(429, "rate_limited");
     app.consume(&again, "5").await.expect(200);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn what_an_anonymous_subject_held_before_a_loss_of_memory_still_ends_although_its_slot_has_begun_anew()
+{
+    let app = with_slots(1, json!([by_the_day()])).await;
+    let used = app.held(by_anonymous(pages(2), "a").lasting(3_600)).await;
+    let expires = app.held(by_anonymous(pages(2), "b").lasting(60)).await;
+    app.drained().await;
+    app.redis.flush().await;
+    app.move_clock("2026-03-10T12:00:01Z").await;
+    let again = app.held(by_anonymous(pages(1), "c").lasting(3_600)).await;
+    app.consume(&used, "2").await.expect(200);
+    app.move_clock("2026-03-10T12:02:00Z").await;
+    wait_for("the other one expires", Duration::from_secs(20), async || {
+        (app.read(&expires).await.text("/status") == "expired").then_some(())
+    })
+    .await;
+    app.consume(&again, "1").await.expect(200);
+    app.post(RESERVATIONS, by_anonymous(pages(5), "d")).await.is_problem(429, "rate_limited");
+    app.held(by_anonymous(pages(4), "d")).await;
     app.finish().await;
 }

@@ -99,3 +99,77 @@ async fn a_budget_that_cannot_be_counted_exactly_names_its_meter() {
     assert_eq!((&read.body["meters"], &read.body["decimals"]), (&budget()["meters"], &json!(1)), "{read:?}");
     app.finish().await;
 }
+
+/// What it has consumed of this limit, as the answer says.
+fn consumed_of(answer: &Answered, id: &str) -> Value {
+    let limits = answer.body["limits"].as_array().unwrap();
+    limits.iter().find(|limit| limit["id"] == id).unwrap()["consumed"].clone()
+}
+
+/// A month's budget over pages and tokens of so many decimals, of which so much is used.
+async fn with_month(decimals: u8, budget: Value, used: &str) -> TestApp {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    for meter in ["page", "token"] {
+        let definition = json!({ "unit": meter, "decimals": decimals, "without_limit": "unlimited" });
+        app.define(&format!("meters/{meter}"), definition).await;
+    }
+    let budget = budget.with("id", "budget").with("window", "month");
+    app.define("plans/plan", json!({ "limits": [budget] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    app.use_pages("used", used).await.expect(201);
+    app.drained().await;
+    app
+}
+
+fn finer_than_its_meters() -> Value {
+    json!({ "meters": { "page": "0.000003", "token": "0.000015" }, "decimals": 6, "capacity": "1000" })
+}
+
+fn coarser_than_its_meters() -> Value {
+    json!({ "meters": { "page": "100", "token": "100" }, "decimals": 0, "capacity": "10000" })
+}
+
+#[rstest::rstest]
+#[case::finer_than_its_meters(0, finer_than_its_meters(), "20000000")]
+#[case::coarser_than_its_meters(2, coarser_than_its_meters(), "0.05")]
+#[tokio::test]
+async fn after_a_loss_of_memory_a_budget_begins_at_zero_whatever_its_units(
+    #[case] decimals: u8,
+    #[case] budget: Value,
+    #[case] used: &str,
+) {
+    let app = with_month(decimals, budget, used).await;
+    app.redis.flush().await;
+    let held = app.post(RESERVATIONS, pages(1)).await.expect(201);
+    assert_eq!(consumed_of(&held, "budget"), "0");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_limit_of_class_quota_that_is_added_inside_its_window_leaves_a_budget_as_it_was() {
+    let app = with_month(2, coarser_than_its_meters(), "0.05").await;
+    let budget = coarser_than_its_meters().with("id", "budget").with("window", "month");
+    app.define("plans/plan", json!({ "limits": [budget, day_of("100")] })).await;
+    let used = app.use_pages("more", "0.01").await.expect(201);
+    assert_eq!((consumed_of(&used, "budget"), consumed_of(&used, "day")), (json!("6"), json!("0.06")));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn what_open_reservations_hold_in_the_current_window_of_a_budget_counts_on_after_a_loss_of_memory() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    app.with_plan(json!([budget().with("window", "hour")]), json!([])).await;
+    let mut held = Vec::new();
+    for hour in 12..18 {
+        app.move_clock(&format!("2026-03-10T{hour}:30:00Z")).await;
+        held.push(app.held(pages(3).lasting(86_400)).await);
+    }
+    app.drained().await;
+    app.redis.flush().await;
+    app.post(RESERVATIONS, pages(8)).await.is_problem(429, "rate_limited");
+    app.hold(7).await;
+    let consumed = app.consume(&held[5], "3").await.expect(200);
+    assert_eq!(shown(&consumed, ["consumed", "reserved", "remaining"]), json!(["3", "7", "0"]));
+    app.consume(&held[0], "3").await.expect(200);
+    app.finish().await;
+}

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
 use tollgate::ledger::Manner;
 
+use super::ratelimit::CHECK;
 use super::statements::price;
 use crate::jobs::statements::{in_march, statement};
 use crate::ledger::as_owner;
@@ -182,5 +183,39 @@ async fn an_event_in_quarantine_counts_as_use_of_its_tenant_and_meter() {
     as_owner(&app.database, "UPDATE quarantine SET status = 'discarded'").await.unwrap();
     app.put(METER, with_decimals(2)).await.expect(200);
     app.delete(TENANT).await.expect(204);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_meter_that_is_not_booked_keeps_its_decimals_while_a_limit_counts_it() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    let calls = |decimals: u8| with_decimals(decimals).with("unit", "call").with("booked", false);
+    let limit = day_of("10").with("meter", "call").with("class", "rate");
+    let budget = json!({ "id": "budget", "meters": { "call": "1" }, "window": "day", "capacity": "100" });
+    let budget = budget.with("decimals", 2);
+    app.define("meters/call", calls(0)).await;
+    app.define("operations/call", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
+    app.define("plans/plan", json!({ "limits": [limit, budget] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    let left = async || {
+        let check = app.post(CHECK, json!({ "tenant": "acme", "operation": "call" })).await.expect(200);
+        check.text("/remaining").to_owned()
+    };
+    let is_refused = async || {
+        let answer = app.put("/v1/admin/meters/call", calls(2)).await;
+        answer.is_problem(422, "validation_failed");
+        assert_eq!(answer.pointers(), ["/decimals"]);
+    };
+    assert_eq!(left().await, "9");
+    is_refused().await;
+    assert_eq!(left().await, "8");
+    app.define("plans/plan", json!({ "limits": [budget] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": [limit] })).await;
+    is_refused().await;
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": [] })).await;
+    app.define("meters/call", calls(2)).await.expect(200);
+    assert_eq!(left().await, "97", "a budget has units of its own");
+    app.define("plans/plan", json!({ "limits": [limit, budget] })).await;
+    assert_eq!(left().await, "9", "it counts anew");
     app.finish().await;
 }

@@ -1,4 +1,4 @@
-use tollgate::domain::amount::Decimals;
+use tollgate::domain::amount::{Decimals, Units};
 use tollgate::domain::ids::OperationId;
 use tollgate::ledger::{Conflict, CounterAsk, Ledger, LedgerError, QuotaCapacity, QuotaPeriod, RestoreAsk};
 
@@ -92,6 +92,27 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
         .unwrap();
     assert_eq!((nobody.open.len(), nobody.latest_at_ms), (0, None));
     assert!(nobody.counters.iter().all(|units| units.get() == 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_figure_beyond_the_largest_amount_is_that_amount_and_leaves_the_others_as_they_are() {
+    let (_database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let most = Units::MAX.get();
+    let mut works = ["a", "b"].map(|key| Work::new(&acme, key, &[("ocr.page", most), ("llm.token", 40)]));
+    let events = works.iter_mut().map(Work::usage).collect();
+    book(&ledger, &acme, "1-0", events).await.unwrap();
+    let tokens =
+        |weight| CounterAsk { meters: vec![(meter("llm.token"), decimals(), weight)], ..ask(None, None, 1) };
+    let quota = |name| (meter(name), decimals(), PERIOD_START_MS);
+    let ask = RestoreAsk {
+        counters: vec![ask(None, None, 1), tokens(most), tokens(2)],
+        quotas: vec![quota("ocr.page"), quota("llm.token")],
+        ..RestoreAsk::default()
+    };
+    let told = ledger.read_tenant(partition(&acme), &acme, &ask).await.unwrap();
+    assert_eq!(told.counters, [Units::MAX, Units::MAX, units(160)]);
+    assert_eq!([told.quotas[0].consumed, told.quotas[1].consumed], [Units::MAX, units(80)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -265,6 +265,23 @@ async fn cap_measures_a_quota_at_the_gate_and_needs_it_told(
 }
 
 #[rstest]
+#[case::a_part(total("3"), 3)]
+#[case::all(total("6"), 6)]
+#[case::not_named(Totals::Default, 6)]
+#[tokio::test]
+async fn a_total_within_the_hold_needs_no_capacity_of_a_quota(
+    #[case] totals: Totals,
+    #[case] consumed: i64,
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ask = cut("a", 0).under([quota(b"quota---")]);
+    world.tell_capacity(capacity(b"quota---", 1, 10, START_MS + 5)).await;
+    world.hold(&ask).await;
+    assert_eq!(done(world.consume_at(START_MS + 5, "a", totals, true).await).units, line_units(6, consumed));
+}
+
+#[rstest]
 #[tokio::test]
 async fn a_window_that_is_over_caps_nothing(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;

@@ -120,6 +120,24 @@ async fn holds_of_an_older_epoch_are_passed_over_and_come_back_with_their_tenant
     assert_eq!(world.day().await, (0, 0));
 }
 
+#[tokio::test]
+async fn a_hold_of_an_older_epoch_leaves_redis_unless_its_tenant_is_restored() {
+    let world = World::warm(Mode::Alone).await;
+    world.hold(&pages("a", 6)).await;
+    let record = world.record("a").await.unwrap();
+    let ends_in_ms = || world.expires_in_ms(&world.record_key("a"));
+    world.adopt(2).await;
+    assert_eq!(ends_in_ms(), -1, "it has no end");
+    world.sweep_once(DUE_MS, 100).await;
+    assert!((1..=86_400_000).contains(&ends_in_ms()), "{}", ends_in_ms());
+    let (records, warm) = ([(world.id("a"), record)], told(&[(b"day-----", 0, 6)]));
+    let page = RestorePage { now_ms: Some(DUE_MS), ..world.page(&records, Some(warm)) };
+    assert_eq!(world.gate.restore_page(&page).await.unwrap(), RestoreOutcome::Done);
+    assert_eq!(ends_in_ms(), -1, "it is open again");
+    assert_eq!(world.sweep(DUE_MS + BUCKET_MS).await, 1);
+    assert_eq!(world.day().await, (0, 0));
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_counter_that_holds_too_little_is_reported_and_never_goes_below_zero(

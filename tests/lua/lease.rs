@@ -5,7 +5,10 @@ use tollgate::domain::algorithms::{Parameters, fixed_window};
 use tollgate::domain::counter::Counter;
 use tollgate::domain::ids::Subject;
 use tollgate::domain::share::{SHARE_LASTS_MS, Share};
-use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters, LeaseCall, LeaseOutcome, ReserveMode};
+use tollgate::gate::{
+    CheckAsk, CheckOutcome, CheckedCounters, KnownSubjects, LeaseCall, LeaseOutcome, ReserveMode,
+    SubjectFilter, WarmState,
+};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -342,6 +345,23 @@ async fn a_tenant_that_the_gate_does_not_know_and_a_window_that_is_over_have_no_
     world.warm_up(Default::default()).await;
     assert_eq!(instance.renew_at(WINDOW.1, Why::Wants, true).await, LeaseOutcome::StaleWindow);
     assert_eq!(instance.left(), 0);
+}
+
+#[tokio::test]
+async fn a_subject_that_the_ledger_must_restore_has_no_share_and_its_counter_is_not_made() {
+    let world = World::cold(Mode::Alone).await;
+    let ada = user("ada");
+    let filter = SubjectFilter::of(&[world.hash(&ada)]);
+    let subjects = KnownSubjects::Some { filter, until_ms: WINDOW.1 };
+    world.warm_up(WarmState { subjects, ..WarmState::default() }).await;
+    let counter = of_subject(1, limit(b"users---", 10));
+    let mut instance = Instance::new(&world, 1, counter, false);
+    instance.subject = Some(ada.clone());
+    assert_eq!(instance.renew_at(START_MS, Why::Wants, true).await, LeaseOutcome::Cold);
+    assert_eq!(instance.left(), 0);
+    world.tell_subject(&ada, told(&[(b"users---", 0, 8)])).await;
+    instance.renew().await;
+    assert_eq!(instance.left(), 1, "half of what the restored hold leaves");
 }
 
 /// Numbers that follow from a seed.

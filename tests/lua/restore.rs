@@ -1,6 +1,6 @@
 use rstest::rstest;
 use tollgate::domain::amount::Units;
-use tollgate::domain::ids::{Epoch, OutboxId, ReservationId, TenantId};
+use tollgate::domain::ids::{Epoch, OutboxId, ReservationId, Subject, SubjectKind, TenantId};
 use tollgate::domain::reservation::{Record, ReservationState};
 use tollgate::gate::{
     GateError, HoldOutcome, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage, WarmState,
@@ -214,4 +214,34 @@ async fn a_hold_that_a_warm_tenant_does_not_know_is_told_alone_once_and_ends_as_
     assert_eq!(world.sweep(DUE_MS).await, 1);
     assert_eq!(world.day().await, (2, 0));
     assert_eq!(world.state("a").await, Some(ReservationState::Expired));
+}
+
+#[tokio::test]
+async fn a_hold_that_is_told_alone_begins_a_counter_that_no_ledger_restores() {
+    let world = World::warm(Mode::Alone).await;
+    world.hold(&pages("a", 6)).await;
+    let open = world.record("a").await.unwrap();
+    world.adopt(2).await;
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(world.tell_hold_afresh("a", &open, &[], &[0]).await, HoldOutcome::Done);
+    assert_eq!(world.day().await, (0, 6));
+    world.hold(&pages("b", 1)).await;
+    done(world.consume("a", total("2"), true).await);
+    assert_eq!(world.day().await, (2, 1));
+}
+
+#[tokio::test]
+async fn after_a_loss_of_memory_a_restored_hold_moves_no_counter_of_an_anonymous_subject_any_more() {
+    let world = World::warm(Mode::Alone).await;
+    let caller = Subject { kind: SubjectKind::parse("anonymous").unwrap(), ..user("192.0.2.1") };
+    let of_slot = of_subject(1, limit(b"of-slot-", 10));
+    let ask = |key, amount| pages(key, amount).of(&caller).under([of_slot.clone()]).lasting(2 * TTL_MS);
+    world.hold(&ask("old", 6).lasting(TTL_MS)).await;
+    world.lose_and_restore("old", START_MS).await;
+    world.hold(&ask("new", 5)).await;
+    assert_eq!(world.sweep(DUE_MS).await, 1);
+    assert_eq!(refusing(world.reserve(&ask("more", 6).at(DUE_MS)).await), [0]);
+    done(world.consume_at(DUE_MS, "old", total("6"), true).await);
+    done(world.consume_at(DUE_MS, "new", total("1"), true).await);
+    world.hold(&ask("last", 9).at(DUE_MS)).await;
 }

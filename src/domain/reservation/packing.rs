@@ -35,7 +35,8 @@
 //! so that an older version, which reads only layout 1, never meets it while the policy has only calendars.
 //!
 //! Layouts 3 and 4 are 1 and 2 with `unmoved`: a bit for each counter that the record names and did not move, from the
-//! lowest on. They are used only where there is one, which takes a shadow limit that would have refused.
+//! lowest on. They are used only where there is one, which takes a shadow limit that would have refused, or a counter
+//! that was lost with the gate's memory.
 //!
 //! `quotas` has a bit for each counter that is a quota's, from the lowest on. Older versions do not read it, and their
 //! records end with the metadata. A capacity of -2 means the quota's, read at the gate. A tombstone (consumed,

@@ -1,5 +1,6 @@
 //! Refetch: restores one reservation that the gate does not know and the ledger does.
 
+use super::restore::starting_afresh;
 use super::restore_subjects::{Asks, ColdSubject};
 use super::{Memory, Tries};
 use crate::clock::Clock;
@@ -97,6 +98,7 @@ impl Memory {
     /// restore.
     async fn tell_open(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
         let entry = self.core.policy.tenant(&row.tenant).await?;
+        let afresh = starting_afresh(&entry, &row.record, self.core.gate_now_ms());
         let mut told = Vec::new();
         let mut tries = Tries::of(TELLS_MAX, "its state kept changing under a restore; repeat the call");
         loop {
@@ -107,7 +109,7 @@ impl Memory {
             match self
                 .core
                 .gate
-                .restore_hold(row.id, epoch, &row.record, &told, self.core.script_now())
+                .restore_hold(row.id, epoch, &row.record, &told, &afresh, self.core.script_now())
                 .await?
             {
                 HoldOutcome::Known => return Ok(()),

@@ -11,6 +11,7 @@ use super::told::warm_state;
 use crate::clock::Clock;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::limit::Class;
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterRef, Record, SubjectHash};
@@ -375,6 +376,17 @@ pub(in crate::operations) fn cold_subjects<'a>(
     })
 }
 
+/// The numbers of the record's counters that no ledger restores: where the gate lacks one, nothing is known of it.
+pub(super) fn starting_afresh(entry: &TenantEntry, record: &Record, at_ms: i64) -> Vec<u8> {
+    let Some(rest) = &record.body.rest else { return Vec::new() };
+    let in_force = counters_now(entry, &rest.subjects, at_ms).counters;
+    let starts_afresh = |place: &CounterRef| {
+        in_force.iter().any(|counter| counter.class == Class::Rate && counter.is_at(place))
+    };
+    let numbered = rest.counters.iter().zip(0_u8..);
+    numbered.filter(|(place, _)| starts_afresh(place)).map(|(_, number)| number).collect()
+}
+
 /// Every counter in force for the tenant and these subjects.
 fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms: i64) -> Resolved {
     let mut resolved = entry.tenant_counters(at_ms);
@@ -385,9 +397,10 @@ fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms:
     resolved
 }
 
-/// The question to the ledger about a limit's counter; none where the ledger cannot restore it.
+/// The question to the ledger about a limit's counter; none where the ledger cannot restore it: of class rate, as every
+/// budget is, whose units are not those of its meters.
 fn counter_ask(limit: &Counter, subject: Option<&Subject>) -> Option<CounterAsk> {
-    let window = limit.window()?;
+    let window = limit.booked_window()?;
     Some(CounterAsk {
         meters: vec![(limit.meter.clone(), limit.decimals, 1)],
         subject: subject.cloned(),

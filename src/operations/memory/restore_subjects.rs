@@ -229,7 +229,7 @@ fn by_subject(open: Vec<(ReservationId, Record)>) -> HashMap<Subject, Vec<(Reser
 
 /// How many counters the ledger was asked about.
 fn booked_count(resolved: &Resolved) -> usize {
-    resolved.counters.iter().filter(|counter| counter.window().is_some()).count()
+    resolved.counters.iter().filter(|counter| counter.booked_window().is_some()).count()
 }
 
 fn is_unused(snapshot: &TenantSnapshot) -> bool {

@@ -1,6 +1,8 @@
 //! What a restore writes into a state hash from the books: its counters, and those among them that began inside their
 //! window.
 
+use std::collections::HashMap;
+
 use super::Memory;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
@@ -71,7 +73,7 @@ pub(in crate::operations) fn booked<'a>(
 ) -> impl Iterator<Item = Booked<'a>> {
     let (mut limits, mut quotas) = (snapshot.counters.iter(), snapshot.quotas.iter());
     resolved.counters.iter().filter_map(move |counter| {
-        let window = counter.window()?;
+        let window = counter.booked_window()?;
         let (consumed, capacity) = match counter.is_quota() {
             false => (*limits.next()?, None),
             true => {
@@ -91,7 +93,7 @@ pub(super) fn new_counters(resolved: &Resolved, subject: Option<&Subject>) -> Ve
 
 /// What a counter counts; none for one that the ledger cannot restore.
 fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
-    let window = counter.window()?;
+    let window = counter.booked_window()?;
     Some(NewCounter {
         subject: subject.filter(|_| !counter.is_quota()).cloned(),
         field: counter.field,
@@ -102,8 +104,8 @@ fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
 }
 
 /// The counters of the snapshot as absolute figures: consumed as booked, reserved as held by the open reservations.
-/// Counters in which only open reservations count are listed apart, so that resolving these reservations finds what
-/// they moved.
+/// Counters in which only open reservations count, such as those of class rate, are listed apart, so that resolving
+/// these reservations finds what they moved.
 pub(super) fn warm_state(
     resolved: &Resolved,
     snapshot: &TenantSnapshot,
@@ -123,11 +125,23 @@ pub(super) fn warm_state(
         })
         .collect();
     held.retain(|(field, _), _| told.iter().all(|counter| counter.field != *field));
-    let held_only = held
+    let held_only = latest_windows(held)
         .into_iter()
-        .map(|((field, start_ms), held)| counter(field, start_ms, Units::ZERO, Some(held)))
+        .map(|(field, (start_ms, held))| counter(field, start_ms, Units::ZERO, Some(held)))
         .collect();
     WarmState { as_of: snapshot.cursor, counters: told, held_only, new_counters, ..WarmState::default() }
+}
+
+/// What is held in the latest window of each counter: a field has one window, and goes on to later ones only.
+fn latest_windows(held: HashMap<(CounterField, i64), Held>) -> HashMap<CounterField, (i64, Held)> {
+    let mut latest: HashMap<CounterField, (i64, Held)> = HashMap::with_capacity(held.len());
+    for ((field, start_ms), held) in held {
+        let known = latest.entry(field).or_insert((start_ms, held));
+        if known.0 < start_ms {
+            *known = (start_ms, held);
+        }
+    }
+    latest
 }
 
 fn counter(

@@ -1,5 +1,6 @@
 //! A change of the policy computed on what is stored: it is checked and has every row to write.
 
+mod light_meters;
 mod price_gaps;
 mod proposal;
 
@@ -311,6 +312,7 @@ impl Draft {
             }
         }
         errors.extend(self.price_gaps());
+        errors.extend(self.recounted_light_meters());
         errors
     }
 
