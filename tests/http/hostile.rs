@@ -142,6 +142,23 @@ async fn an_array_of_the_fields_of_an_object_of_policy_is_422_and_named() {
 }
 
 #[tokio::test]
+async fn a_call_that_needs_no_body_reads_the_one_that_it_gets() {
+    let app = spawn_app().await;
+    let void = "/v1/admin/grants/00000000-0000-0000-0000-000000000001/void";
+    for (path, status) in [(void, 404), ("/v1/admin/gate/accept-time", 200)] {
+        let refused = app.post(path, json!({ "x": 1 })).await;
+        refused.is_problem(422, "validation_failed");
+        assert_eq!(refused.pointers(), ["/x"], "{path}");
+        post(&app, path, "nonsense").await.is_problem(400, "invalid_request");
+        let text = app.request(Method::POST, path).header("content-type", "text/plain").body("{}");
+        app.send(text).await.is_problem(415, "unsupported_media_type");
+        app.post(path, json!({})).await.expect(status);
+        app.call(Method::POST, path, json!(null)).await.expect(status);
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_large_body_is_413() {
     let app = spawn_app().await;
     for (path, bytes) in [
