@@ -37,7 +37,7 @@ fn pointers(problem: &Problem) -> Vec<String> {
 #[case(r#"{"tenant":"acme","lines":[["m","1"]]}"#, &["/lines/0"])]
 #[case(r#"{"tenant":"acme","lines":[{"meter":"m","amount":"1"},{"meter":"m","amount":"2"}]}"#, &["/lines/1/meter"])]
 #[case(r#"{"tenant":"acme","lines":[{"meter":"m","amount":"0"},{"meter":"n","amount":"0"}]}"#, &["/lines/0/amount", "/lines/1/amount"])]
-#[case(r#"{"tenant":"acme","lines":[{"meter":"m"}]}"#, &["/lines/0"])]
+#[case(r#"{"tenant":"acme","lines":[{"meter":"m"}]}"#, &["/lines/0/amount"])]
 #[case(r#"{"tenant":"acme","lines":[{"meter":"m","amount":"1"}],"meter":"m","amount":"1"}"#, &["/lines"])]
 #[case(r#"{"tenant":"acme","operation":"o","lines":[{"meter":"m","amount":"1"}],"attributes":{}}"#, &["/attributes"])]
 #[case(r#"{"tenant":"acme","operation":"o","attributes":{"pages":1.5}}"#, &["/attributes/pages"])]
