@@ -138,6 +138,28 @@ fn totals_come_in_one_form() {
 }
 
 #[test]
+fn a_fault_of_a_total_is_where_it_was_sent() {
+    let named = |sent: Sent, pointer: &str| {
+        let problem = sent.name(Problem::fields(vec![FieldError::new(pointer, "is wrong")]));
+        pointers(&problem).remove(0)
+    };
+    let meters = ["b", "a"].map(|meter| MeterId::parse(meter).unwrap());
+    let totals = Sent::AsTotals(meters.to_vec());
+    for (pointer, place) in [
+        ("/lines/a/amount", "/lines/1/amount"),
+        ("/lines/b/meter", "/lines/0/meter"),
+        ("/lines/c/amount", "/lines"),
+        ("/lines", "/lines"),
+        ("/ack", "/ack"),
+    ] {
+        assert_eq!(named(totals.clone(), pointer), place);
+    }
+    for field in ["/amount", "/incurred", "/attributes", ""] {
+        assert_eq!(named(Sent::As(field), "/lines/a/amount"), field);
+    }
+}
+
+#[test]
 fn a_release_may_say_what_was_used_and_why() {
     let parts = |text: &str| json::typed::<ReleaseBody>(text).and_then(ReleaseBody::into_parts);
     assert_eq!(parts("{}").unwrap(), (Totals::Default, None));
