@@ -21,7 +21,7 @@ use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
 use super::problem;
 use super::prompt;
-use crate::domain::field_error::{FieldError, in_plain_words, read_json};
+use crate::domain::field_error::{FieldError, field_and_message, in_plain_words, read_json};
 use crate::domain::objects::from_objects;
 use crate::domain::policy::diff::{Action, Change, DefinitionKind};
 use crate::domain::policy::document::{Definitions, PolicyFile, export};
@@ -161,7 +161,8 @@ fn decoder_message(path: &Path, text: &str, error: &FieldError) -> String {
     let before = decoder.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let field = if error.pointer.is_empty() { String::new() } else { format!(" {}", error.pointer) };
-    format!("{}:{line}{field}: {}", path.display(), in_plain_words(decoder.message()))
+    let (_, message) = field_and_message(decoder.message());
+    format!("{}:{line}{field}: {}", path.display(), in_plain_words(message))
 }
 
 async fn list<T: DeserializeOwned>(client: &Client, kind: DefinitionKind) -> Result<Vec<T>, Failure> {

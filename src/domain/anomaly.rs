@@ -4,6 +4,7 @@ use rust_decimal::prelude::ToPrimitive;
 use serde::{Deserialize, Serialize};
 
 use super::factor::{Factor, exact_product};
+use super::field_error::about;
 
 /// After how many intervals between calls a subject is known well enough to be judged: 2 to 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -162,10 +163,10 @@ impl TryFrom<AnomalyFields> for Anomaly {
         };
         let (monitor_z, throttle_z) = (or(fields.monitor_z, MONITOR_Z)?, or(fields.throttle_z, THROTTLE_Z)?);
         if throttle_z.thousandths() < monitor_z.thousandths() {
-            return Err("`throttle_z` must not be below `monitor_z`".into());
+            return Err(about("throttle_z", "`throttle_z` must not be below `monitor_z`"));
         }
         if fields.actions.throttle < fields.actions.monitor {
-            return Err("`actions`: what is graver must not be treated more mildly".into());
+            return Err(about("actions", "what is graver must not be treated more mildly"));
         }
         let min_samples = match fields.min_samples {
             Some(min_samples) => min_samples,

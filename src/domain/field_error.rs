@@ -40,7 +40,7 @@ pub fn read_json<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, Fi
 
 /// Reads a TOML text into a document in the same way.
 pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, FieldError> {
-    let decoder = toml::Deserializer::parse(text).map_err(|e| FieldError::new("", first_line(&e)))?;
+    let decoder = toml::Deserializer::parse(text).map_err(|e| FieldError::new("", words(&e).1))?;
     serde_path_to_error::deserialize(Objects(decoder)).map_err(from_path_error)
 }
 
@@ -52,12 +52,41 @@ fn from_path_error<E: std::fmt::Display>(error: serde_path_to_error::Error<E>) -
         Segment::Enum { variant } => child(&pointer, variant),
         Segment::Unknown => pointer,
     });
-    FieldError::new(pointer, first_line(error.inner()))
+    let (field, message) = words(error.inner());
+    let pointer = field.map_or_else(|| pointer.clone(), |field| child(&pointer, &field));
+    FieldError::new(pointer, message)
 }
 
-/// The first line of a decoder's message: some draw an excerpt, which an answer should not show.
-fn first_line(error: &dyn std::fmt::Display) -> String {
-    error.to_string().trim().lines().map(in_plain_words).collect::<Vec<_>>().join("; ")
+/// The field that a decoder's message is about, where it names one, and its words on one line.
+fn words(error: &dyn std::fmt::Display) -> (Option<String>, String) {
+    let (text, mut about) = (error.to_string(), None);
+    let mut lines = Vec::new();
+    for line in text.trim().lines() {
+        let (field, message) = field_and_message(line);
+        about = about.or(field.map(str::to_owned));
+        lines.push(in_plain_words(message));
+    }
+    (about, lines.join("; "))
+}
+
+/// The message of a decoder about a field of the object that it reads, in the form of [`field_and_message`].
+pub(super) fn about(field: &str, message: impl std::fmt::Display) -> String {
+    format!("`{field}`: {message}")
+}
+
+/// The field of an object that a decoder's message is about, where it names one, and the message alone. A decoder knows
+/// the object's place only: what is missing has none of its own.
+pub fn field_and_message(message: &str) -> (Option<&str>, &str) {
+    let named = message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+    if let Some((field, message)) = named.filter(|(field, _)| is_field(field)) {
+        return (Some(field), message);
+    }
+    let missing = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+    (missing.filter(|field| is_field(field)), message)
+}
+
+fn is_field(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Names of Rust's types in decoders' messages, and the words for callers.
@@ -99,6 +128,32 @@ mod tests {
     struct Outer {
         #[serde(rename = "inner")]
         _inner: Vec<Inner>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(try_from = "Inner")]
+    struct Odd;
+
+    impl TryFrom<Inner> for Odd {
+        type Error = String;
+        fn try_from(inner: Inner) -> Result<Self, String> {
+            if inner._count % 2 == 1 { Ok(Self) } else { Err(about("count", "must be odd")) }
+        }
+    }
+
+    #[test]
+    fn a_message_that_names_its_field_is_pointed_at() {
+        let value = serde_json::json!([{ "count": 1 }, { "count": 2 }]);
+        let error = read_json::<Vec<Odd>>(&value).unwrap_err();
+        assert_eq!(error, FieldError::new("/1/count", "must be odd"));
+        let error = read_json::<Outer>(&serde_json::json!({ "inner": [{}] })).unwrap_err();
+        assert_eq!(error, FieldError::new("/inner/0/count", "missing field `count`"));
+        let error = read_toml::<std::collections::BTreeMap<String, Odd>>("a = { count = 2 }").unwrap_err();
+        assert_eq!(error.pointer, "/a/count");
+        assert!(error.message.ends_with("must be odd"), "{error}");
+        for other in ["unknown field `a`, expected `b`", "`a b`: c", "``: c", "`a` is given twice", ""] {
+            assert_eq!(field_and_message(other), (None, other));
+        }
     }
 
     #[test]

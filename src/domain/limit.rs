@@ -10,6 +10,7 @@ use super::algorithms::{Algorithm, AlgorithmName, EntriesMax, Fields, SpanSecond
 use super::amount::{Amount, Decimals};
 use super::anomaly::Anomaly;
 use super::factor::Factor;
+use super::field_error::about;
 use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::limited::Limited;
@@ -405,11 +406,11 @@ fn limited(
     decimals: Option<Decimals>,
 ) -> Result<Limited, String> {
     match (meter, meters) {
-        (Some(_), None) if decimals.is_some() => Err("`decimals` belongs to `meters`".into()),
+        (Some(_), None) if decimals.is_some() => Err(about("decimals", "belongs to `meters`")),
         (Some(meter), None) => Ok(Limited::Meter(meter)),
-        (None, Some(meters)) if meters.is_empty() => Err("`meters` must name a meter".into()),
+        (None, Some(meters)) if meters.is_empty() => Err(about("meters", "must name a meter")),
         (None, Some(meters)) => Ok(Limited::Budget { meters, decimals: decimals.unwrap_or_default() }),
-        _ => Err("give `meter` or `meters`, one of the two".into()),
+        _ => Err(about("meter", "give `meter` or `meters`, one of the two")),
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithms::SpanSeconds;
 use super::factor::{Factor, exact_product};
+use super::field_error::about;
 use super::instant::rfc3339;
 
 /// How many violations warn or ban: 1 to 1,000,000.
@@ -146,18 +147,20 @@ impl TryFrom<PunishmentFields> for Punishment {
         let PunishmentFields { memory_seconds: memory, warn_at, .. } = fields;
         let ban = match (fields.ban_at, fields.ban_seconds) {
             (Some(at), Some(first)) => Some(ban_rule(at, first, &fields)?),
-            (Some(_), None) => return Err("`ban_at` needs `ban_seconds`".into()),
-            (None, Some(_)) => return Err("`ban_seconds` needs `ban_at`".into()),
-            (None, None) if fields.ban_factor.is_some() => return Err("`ban_factor` needs `ban_at`".into()),
+            (Some(_), None) => return Err(about("ban_seconds", "`ban_at` needs `ban_seconds`")),
+            (None, Some(_)) => return Err(about("ban_at", "`ban_seconds` needs `ban_at`")),
+            (None, None) if fields.ban_factor.is_some() => {
+                return Err(about("ban_factor", "`ban_factor` needs `ban_at`"));
+            }
             (None, None) if fields.max_ban_seconds.is_some() => {
-                return Err("`max_ban_seconds` needs `ban_at`".into());
+                return Err(about("max_ban_seconds", "`max_ban_seconds` needs `ban_at`"));
             }
             (None, None) => None,
         };
         match (warn_at, ban) {
             (None, None) => Err("give `warn_at` or `ban_at`: it would do nothing".into()),
             (Some(warn_at), Some(ban)) if warn_at >= ban.at => {
-                Err("`warn_at` must be below `ban_at`, or nobody is ever warned".into())
+                Err(about("warn_at", "`warn_at` must be below `ban_at`, or nobody is ever warned"))
             }
             _ => Ok(Self { memory, warn_at, ban }),
         }
@@ -167,7 +170,7 @@ impl TryFrom<PunishmentFields> for Punishment {
 fn ban_rule(at: ViolationCount, first: SpanSeconds, fields: &PunishmentFields) -> Result<BanRule, String> {
     let longest = match fields.max_ban_seconds {
         Some(longest) if longest < first => {
-            return Err("`max_ban_seconds` must not be below `ban_seconds`".into());
+            return Err(about("max_ban_seconds", "`max_ban_seconds` must not be below `ban_seconds`"));
         }
         Some(longest) => longest,
         None => SpanSeconds::try_from(LONGEST_BAN_SECONDS)?.max(first),

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::Caller;
-use super::body::JsonBody;
+use super::body::{JsonBody, OptionalJsonBody};
 use super::headers::IDEMPOTENCY_REPLAYED;
 use super::idempotency;
 use super::list::Listing;
@@ -145,6 +145,11 @@ impl GrantBody {
         }
     }
 }
+
+/// Nothing more is said where a grant is voided.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct VoidBody {}
 
 /// A grant.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -305,6 +310,7 @@ pub(super) async fn create_grant(
 #[utoipa::path(
     tag = "admin",
     params(("id" = String, Path, description = "The grant.")),
+    request_body(content = VoidBody),
     responses(
         (status = 200, description = "Voided, or ending where a server is away.", body = GrantAnswer),
         (status = 409, description = "`already_resolved`: it has expired. `in_use`: a plan includes more by it; another plan takes it back.", body = ProblemDocument, content_type = "application/problem+json"),
@@ -314,11 +320,10 @@ pub(super) async fn create_grant(
 pub(super) async fn void_grant(
     state: web::Data<State>,
     caller: Caller,
-    request: HttpRequest,
     id: web::Path<String>,
+    body: OptionalJsonBody<VoidBody>,
 ) -> Result<HttpResponse, Problem> {
-    Query::of(&request)?.finish()?;
-    let id = grant_id(&id)?;
+    let (id, OptionalJsonBody(VoidBody {})) = (grant_id(&id)?, body);
     let operations = state.operations.clone();
     let voided =
         state.mutate(Box::pin(async move { operations.grants.void(id, caller.actor()).await })).await??;

@@ -38,9 +38,11 @@ pub(super) struct LineBody {
 pub(super) type LineBodies = Option<Vec<Object<LineBody>>>;
 
 /// How the caller named amounts. The verbs call them `lines`; errors name the field that was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sent {
     AsLines,
+    /// As totals of these meters.
+    AsTotals(Vec<MeterId>),
     /// As one line, without the list.
     AsMeterAndAmount,
     /// In this field; empty if no field names any.
@@ -49,16 +51,30 @@ pub(super) enum Sent {
 
 impl Sent {
     /// The problem, with the names of the fields that were sent.
-    pub(super) fn name(self, problem: Problem) -> Problem {
+    pub(super) fn name(&self, problem: Problem) -> Problem {
         problem.map_pointers(|pointer| match self {
             Self::AsLines => None,
+            Self::AsTotals(meters) => place_of_total(pointer, meters),
             Self::AsMeterAndAmount if pointer == "/lines" => Some("/meter".to_owned()),
             Self::AsMeterAndAmount => pointer.strip_prefix("/lines/0").map(str::to_owned),
             Self::As(field) => {
-                matches!(pointer, "/lines" | "/amount" | "/operation").then(|| field.to_owned())
+                let is_named = pointer == "/lines" || pointer.starts_with("/lines/");
+                (is_named || matches!(pointer, "/amount" | "/operation")).then(|| (*field).to_owned())
             }
         })
     }
+}
+
+/// Where a field of a total stands among those that were sent; the list itself for one that was not.
+fn place_of_total(pointer: &str, meters: &[MeterId]) -> Option<String> {
+    let (named, field) = pointer.strip_prefix("/lines/")?.split_once('/')?;
+    let place = meters.iter().position(|meter| meter.as_str() == named);
+    Some(place.map_or_else(|| "/lines".to_owned(), |place| format!("/lines/{place}/{field}")))
+}
+
+/// The meters of totals, in their order.
+fn meters_of(lines: &[Object<LineBody>]) -> Vec<MeterId> {
+    lines.iter().map(|Object(line)| line.meter.clone()).collect()
 }
 
 /// What to hold, and for whom. The work is `operation` with `attributes`, or `lines`, or `meter` with `amount`.
@@ -226,7 +242,7 @@ impl ConsumeBody {
     pub(super) fn sent(&self) -> Sent {
         match (&self.amount, &self.lines, &self.attributes) {
             (Some(_), ..) => Sent::As("/amount"),
-            (_, Some(_), _) => Sent::AsLines,
+            (_, Some(lines), _) => Sent::AsTotals(meters_of(lines)),
             (.., Some(_)) => Sent::As("/attributes"),
             _ => Sent::As(""),
         }
@@ -271,7 +287,7 @@ pub(super) struct ReleaseBody {
 impl ReleaseBody {
     /// How what was used was named.
     pub(super) fn sent(&self) -> Sent {
-        if self.lines.is_some() { Sent::AsLines } else { Sent::As("/incurred") }
+        self.lines.as_ref().map_or(Sent::As("/incurred"), |lines| Sent::AsTotals(meters_of(lines)))
     }
 
     /// What was used, and why the work was given up.

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_path_to_error::Segment;
 
 use super::problem::Problem;
-use crate::domain::field_error::in_plain_words;
+use crate::domain::field_error::{field_and_message, in_plain_words};
 use crate::operations::FieldError;
 
 /// How deep objects and arrays may be nested.
@@ -84,6 +84,10 @@ fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> FieldEr
     }
     let text = error.inner().to_string();
     let message = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    let (field, message) = field_and_message(message);
+    if let Some(field) = field {
+        pointer.push_str(&format!("/{field}"));
+    }
     FieldError::new(cut(pointer), cut(in_plain_words(message)))
 }
 
@@ -266,6 +270,7 @@ mod tests {
             ("{\"a/b~c\":1}", "/a~1b~0c"),
             ("{\"parts\":[{\"size\":1},{\"size\":256}]}", "/parts/1/size"),
             ("{\"parts\":[{\"length\":1}]}", "/parts/0/length"),
+            ("{\"parts\":[{}]}", "/parts/0/size"),
             ("{\"parts\":[[1]]}", "/parts/0"),
             ("{\"parts\":{}}", "/parts"),
             ("[]", ""),

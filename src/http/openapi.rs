@@ -101,8 +101,18 @@ fn complete(operation: &mut Operation, route: &Route) {
 }
 
 /// How the paths of calls end whose body has no field that must be there.
-const BODY_MAY_BE_LEFT_OUT: [&str; 8] =
-    ["/consume", "/release", "/extend", "/approve", "/decline", "/replay", "/runs", "/rotate"];
+const BODY_MAY_BE_LEFT_OUT: [&str; 10] = [
+    "/consume",
+    "/release",
+    "/extend",
+    "/approve",
+    "/decline",
+    "/replay",
+    "/runs",
+    "/rotate",
+    "/void",
+    "/accept-time",
+];
 
 /// Calls that may not find what they name, although neither their path nor their query names it: a test clock, and
 /// tenants that were there when the call began.

@@ -259,6 +259,31 @@ impl Problem {
         self
     }
 
+    /// Why a reservation is not changed. A total is named by its meter, as the verbs have it.
+    fn rejected(rejection: &Rejection, found: Reservation, detail: String) -> Self {
+        let total = |line: &usize| {
+            let rule = found.record.body.lines.get(*line);
+            rule.map_or_else(|| "/lines".to_owned(), |rule| format!("/lines/{}/amount", rule.meter))
+        };
+        match rejection {
+            Rejection::AlreadyResolved => Self::with_reservation(Code::AlreadyResolved, detail, found),
+            Rejection::Expired => Self::with_reservation(Code::ReservationExpired, detail, found),
+            Rejection::AmountNeedsOneLine => Self::fields(vec![FieldError::new("/amount", detail)]),
+            Rejection::MeterNotReserved(meter) => {
+                Self::fields(vec![FieldError::new(format!("/lines/{meter}/meter"), detail)])
+            }
+            Rejection::TooPrecise(line) | Rejection::TooLarge(line) | Rejection::ExcessRejected(line) => {
+                Self::fields(vec![FieldError::new(total(line), detail)])
+            }
+            Rejection::AmountDecreased(line) => {
+                let error = FieldError::new(total(line), detail.clone());
+                let mut problem = Self::new(Code::AmountDecreased, detail);
+                problem.0.errors = vec![shortened(error)];
+                problem
+            }
+        }
+    }
+
     /// With changed field pointers: a verb names the fields of its request, and the caller sent another shape.
     pub(super) fn map_pointers(mut self, change: impl Fn(&str) -> Option<String>) -> Self {
         for error in &mut self.0.errors {
@@ -380,16 +405,7 @@ impl From<OperationError> for Problem {
             OperationError::GrantEnded(_)
             | OperationError::UpgradeDecided(_)
             | OperationError::AdjustmentDecided(_) => Self::new(Code::AlreadyResolved, detail),
-            OperationError::Rejected(rejection, found) => match rejection {
-                Rejection::AlreadyResolved => Self::with_reservation(Code::AlreadyResolved, detail, *found),
-                Rejection::Expired => Self::with_reservation(Code::ReservationExpired, detail, *found),
-                Rejection::AmountDecreased(_) => Self::new(Code::AmountDecreased, detail),
-                Rejection::AmountNeedsOneLine => Self::fields(vec![FieldError::new("/amount", detail)]),
-                Rejection::MeterNotReserved(_)
-                | Rejection::TooPrecise(_)
-                | Rejection::TooLarge(_)
-                | Rejection::ExcessRejected(_) => Self::fields(vec![FieldError::new("/lines", detail)]),
-            },
+            OperationError::Rejected(rejection, found) => Self::rejected(&rejection, *found, detail),
             OperationError::InUse(_) => Self::new(Code::InUse, detail),
             OperationError::PreconditionFailed { current } => Self::new(
                 Code::PreconditionFailed,

@@ -169,7 +169,7 @@ async fn only_a_limit_of_subjects_that_are_told_apart_may_judge_how_often_they_c
     let shared = limit.clone().with("subject_kind", "anonymous");
     assert_eq!(put(shared).await.expect(422).pointers(), ["/anomaly"]);
     let unordered = limit.clone().with("anomaly", json!({ "monitor_z": "4" }));
-    assert_eq!(put(unordered).await.expect(422).pointers(), ["/anomaly"]);
+    assert_eq!(put(unordered).await.expect(422).pointers(), ["/anomaly/throttle_z"]);
     let stored = put(limit).await.expect(201);
     let whole = json!({
         "min_samples": 10, "monitor_z": "2", "throttle_z": "3",

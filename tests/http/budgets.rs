@@ -87,12 +87,14 @@ async fn a_budget_that_cannot_be_counted_exactly_names_its_meter() {
         answer.is_problem(422, "validation_failed");
         assert_eq!(answer.text("/errors/0/pointer"), pointer, "{limit}");
     }
-    for limit in
-        [budget().with("meter", "page"), budget().with("meters", json!({})), day_of("1").with("decimals", 1)]
-    {
-        app.put("/v1/admin/limits/other", limit.with("id", "other"))
-            .await
-            .is_problem(422, "validation_failed");
+    for (limit, pointer) in [
+        (budget().with("meter", "page"), "/meter"),
+        (budget().with("meters", json!({})), "/meters"),
+        (day_of("1").with("decimals", 1), "/decimals"),
+    ] {
+        let answer = app.put("/v1/admin/limits/other", limit.with("id", "other")).await;
+        answer.is_problem(422, "validation_failed");
+        assert_eq!(answer.pointers(), [pointer], "{answer:?}");
     }
     app.define("limits/budget", budget()).await;
     let read = app.get("/v1/admin/limits/budget").await.expect(200);

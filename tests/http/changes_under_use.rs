@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::ledger::rows;
 use crate::support::app::*;
@@ -76,7 +76,7 @@ impl Used<'_> {
             self.app.post_until_answered("/v1/admin/grants", &round.to_string(), grant).await.expect(201);
         self.reaches("a grant", "1000500", Instant::now()).await;
         let void = format!("/v1/admin/grants/{}/void", made.text("/id"));
-        until_answered(|| self.app.post(&void, Value::Null)).await.expect(200);
+        until_answered(|| self.app.post(&void, json!({}))).await.expect(200);
         self.reaches("a void", "1000000", Instant::now()).await;
         for (what, plan, granted) in
             [("a higher plan", "high", "2000000"), ("a lower plan", "plan", "1000000")]

@@ -96,7 +96,7 @@ async fn a_limit_of_what_runs_at_once_is_refused_where_its_fields_do_not_fit() {
     let app = with_slots(at_once("reservations")).await;
     for (field, value, pointer, told) in [
         ("class", json!("quota"), "/class", "must be rate"),
-        ("window", json!("hour"), "", "takes no `window`"),
+        ("window", json!("hour"), "/window", "takes no `window`"),
         ("counts", json!("calls"), "/counts", "unknown variant"),
         ("capacity", json!("2.5"), "/capacity", "decimals"),
     ] {

@@ -232,7 +232,7 @@ async fn what_is_taken_back_unburns_grants_against_the_order_in_which_they_burnt
     app.use_pages("a", 15).await.expect(201);
     app.drained().await;
     corrected(&app, "less", "-7", "2026-03-10T12:00:00Z").await;
-    let voided = app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await.expect(200);
+    let voided = app.post(&format!("/v1/admin/grants/{id}/void"), json!({})).await.expect(200);
     assert_eq!(voided.text("/unburnt"), "2", "five of what is included, then two of the grant");
     assert_eq!(consumed(&app).await[2..], ["8", "50"]);
     app.finish().await;
@@ -260,7 +260,7 @@ pub async fn settled(app: &TestApp, count: &str) {
 async fn all_use_since_a_grant_was_voided_may_be_taken_back() {
     let app = app().await;
     let id = granted(&app).await;
-    app.post(&format!("/v1/admin/grants/{id}/void"), Value::Null).await.expect(200);
+    app.post(&format!("/v1/admin/grants/{id}/void"), json!({})).await.expect(200);
     settled(&app, "1").await;
     app.use_pages("a", 30).await.expect(201);
     app.drained().await;

@@ -184,9 +184,10 @@ async fn an_error_names_the_field_that_was_sent() {
         (USAGE, pages("1.5"), "/amount"),
         (&consume, json!({ "amount": "1.5" }), "/amount"),
         (&consume, json!({ "amount": "9000000000000001" }), "/amount"),
-        (&consume, lines("1.5"), "/lines"),
+        (&consume, lines("1.5"), "/lines/0/amount"),
+        (&consume, lines("1").with("lines", json!([{ "meter": "other", "amount": "1" }])), "/lines/0/meter"),
         (&release, json!({ "incurred": "1.5" }), "/incurred"),
-        (&release, lines("1.5"), "/lines"),
+        (&release, lines("1.5"), "/lines/0/amount"),
     ] {
         let (found, detail) = wrong_field(&app, path, body.clone()).await;
         assert_eq!(found, pointer, "{path} {body}");

@@ -74,9 +74,9 @@ async fn a_fixed_window_is_refused_where_its_fields_do_not_fit() {
     let app = by_the_minute(false).await;
     for (field, value, pointer, told) in [
         ("class", json!("quota"), "/class", "must be rate"),
-        ("window", json!("hour"), "", "takes no `window`"),
+        ("window", json!("hour"), "/window", "takes no `window`"),
         ("window_seconds", json!(0), "/window_seconds", "1 to 31622400"),
-        ("window_seconds", Value::Null, "", "missing field `window_seconds`"),
+        ("window_seconds", Value::Null, "/window_seconds", "missing field `window_seconds`"),
     ] {
         let refused = app.put("/v1/admin/limits/minute", minute(false).with(field, value)).await.expect(422);
         assert_eq!(refused.text("/errors/0/pointer"), pointer, "{refused:?}");

@@ -32,7 +32,7 @@ async fn granted(app: &TestApp, key: &str, amount: &str, priority: u8, expires_a
 }
 
 async fn voided(app: &TestApp, id: &str) -> Answered {
-    app.post(&format!("{GRANTS}/{id}/void"), Value::Null).await
+    app.post(&format!("{GRANTS}/{id}/void"), json!({})).await
 }
 
 /// Uses pages for good, without a key.

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::with_policy;
 use crate::support::app::*;
@@ -137,6 +137,59 @@ async fn an_array_of_the_fields_of_an_object_of_policy_is_422_and_named() {
             refused.is_problem(422, "validation_failed");
             assert_eq!(refused.pointers(), [pointer], "{refused:?}");
         }
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_field_of_policy_that_is_missing_or_out_of_place_is_named() {
+    let app = with_policy().await;
+    let limit = json!({ "meter": "page", "capacity": "1", "window": "day" });
+    let without = |field: &str| {
+        let mut limit = limit.clone();
+        limit.as_object_mut().unwrap().remove(field);
+        limit
+    };
+    let punished = |punishment: Value| limit.clone().with("punishment", punishment);
+    let price =
+        json!({ "meter": "page", "model": "flat", "currency": "EUR", "effective_from": "2026-01-01" });
+    let priced = |field: &str, value: &str| json!({ "prices": [price.clone().with(field, value)] });
+    for (path, body, pointer) in [
+        ("limits/l", without("window"), "/window"),
+        ("limits/l", without("meter"), "/meter"),
+        ("limits/l", without("capacity"), "/capacity"),
+        ("limits/l", limit.clone().with("refill", "1"), "/refill"),
+        ("limits/l", punished(json!({ "memory_seconds": 60, "ban_at": 3 })), "/punishment/ban_seconds"),
+        ("limits/l", punished(json!({ "warn_at": 3 })), "/punishment/memory_seconds"),
+        ("plans/p", priced("id", "base"), "/prices/0/flat"),
+        ("plans/p", priced("unit", "1"), "/prices/0/unit"),
+        ("plans/p", priced("flat", "0.001"), "/prices/0/flat"),
+        ("plans/p", json!({ "quotas": [{ "meter": "page" }] }), "/quotas/0/included"),
+    ] {
+        let refused = app.put(&format!("/v1/admin/{path}"), body).await;
+        refused.is_problem(422, "validation_failed");
+        assert_eq!(refused.pointers(), [pointer], "{refused:?}");
+    }
+    let file = json!({ "policy": { "limits": [without("window").with("id", "l")] } });
+    let refused = app.post("/v1/admin/policy", file).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!(refused.pointers(), ["/policy/limits/0/window"], "{refused:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_call_that_needs_no_body_reads_the_one_that_it_gets() {
+    let app = spawn_app().await;
+    let void = "/v1/admin/grants/00000000-0000-0000-0000-000000000001/void";
+    for (path, status) in [(void, 404), ("/v1/admin/gate/accept-time", 200)] {
+        let refused = app.post(path, json!({ "x": 1 })).await;
+        refused.is_problem(422, "validation_failed");
+        assert_eq!(refused.pointers(), ["/x"], "{path}");
+        post(&app, path, "nonsense").await.is_problem(400, "invalid_request");
+        let text = app.request(Method::POST, path).header("content-type", "text/plain").body("{}");
+        app.send(text).await.is_problem(415, "unsupported_media_type");
+        app.post(path, json!({})).await.expect(status);
+        app.call(Method::POST, path, json!(null)).await.expect(status);
     }
     app.finish().await;
 }

@@ -71,8 +71,8 @@ async fn a_queue_is_refused_where_its_fields_do_not_fit() {
     let app = by_the_queue().await;
     for (field, value, pointer, told) in [
         ("class", json!("quota"), "/class", "must be rate"),
-        ("refill", json!("1"), "", "takes no `refill`"),
-        ("drain", Value::Null, "", "missing field `drain`"),
+        ("refill", json!("1"), "/refill", "takes no `refill`"),
+        ("drain", Value::Null, "/drain", "missing field `drain`"),
         ("max_wait_seconds", json!(0), "/max_wait_seconds", "1 to 31622400"),
         ("drain", json!("0"), "/drain", "more than 0"),
         ("capacity", json!("10512002"), "/drain", "within ten years"),

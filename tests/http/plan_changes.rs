@@ -139,7 +139,7 @@ async fn what_a_plan_includes_more_is_taken_back_by_another_plan_alone() {
     put(&app, "pro", None).await;
     let grants = app.get("/v1/admin/grants?tenant=acme").await.expect(200).body;
     let raise = grants["data"][0]["id"].as_str().unwrap().to_owned();
-    let void = app.post(&format!("/v1/admin/grants/{raise}/void"), Value::Null).await;
+    let void = app.post(&format!("/v1/admin/grants/{raise}/void"), json!({})).await;
     void.is_problem(409, "in_use");
     let less = json!({
         "tenant": "acme", "meter": "page", "effect": "allowance", "amount": "-1", "reason": "a mistake",

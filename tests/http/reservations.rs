@@ -99,7 +99,9 @@ async fn totals_never_decrease_and_repeats_are_replays() {
         |amount: &str, is_final: bool| app.post(&path, json!({ "amount": amount, "final": is_final }));
     assert_eq!(consume("4", false).await.body["status"], "reserved");
     assert_eq!(consume("4", false).await.body["replayed"], true);
-    consume("3", false).await.is_problem(422, "amount_decreased");
+    let decreased = consume("3", false).await;
+    decreased.is_problem(422, "amount_decreased");
+    assert_eq!(decreased.pointers(), ["/amount"]);
     let done = consume("6", true).await;
     assert_eq!(done.body["lines"][0]["returned"], "4");
     assert_eq!(done.body["status"], "consumed");

@@ -75,8 +75,8 @@ async fn a_sliding_counter_is_refused_where_its_fields_do_not_fit() {
     let app = by_a_sliding_window().await;
     for (field, value, pointer, told) in [
         ("class", json!("quota"), "/class", "must be rate"),
-        ("aligned", json!(true), "", "takes no `aligned`"),
-        ("window_seconds", Value::Null, "", "missing field `window_seconds`"),
+        ("aligned", json!(true), "/aligned", "takes no `aligned`"),
+        ("window_seconds", Value::Null, "/window_seconds", "missing field `window_seconds`"),
         ("sub_windows", json!(1), "/sub_windows", "must be 2 to 60"),
         ("sub_windows", json!(61), "/sub_windows", "must be 2 to 60"),
         ("sub_windows", json!(7), "/sub_windows", "must divide the window into whole milliseconds"),

@@ -62,8 +62,8 @@ async fn a_log_is_refused_where_its_fields_do_not_fit() {
     let app = by_the_log().await;
     for (field, value, pointer, told) in [
         ("class", json!("quota"), "/class", "must be rate"),
-        ("sub_windows", json!(6), "", "takes no `sub_windows`"),
-        ("window_seconds", Value::Null, "", "missing field `window_seconds`"),
+        ("sub_windows", json!(6), "/sub_windows", "takes no `sub_windows`"),
+        ("window_seconds", Value::Null, "/window_seconds", "missing field `window_seconds`"),
         ("entries_max", json!(0), "/entries_max", "1 to 10000"),
         ("entries_max", json!(10_001), "/entries_max", "1 to 10000"),
     ] {

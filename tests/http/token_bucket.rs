@@ -94,9 +94,9 @@ async fn a_bucket_is_refused_where_its_fields_do_not_fit() {
     let app = by_the_bucket().await;
     for (field, value, pointer, told) in [
         ("class", json!("quota"), "/class", "must be rate"),
-        ("window", json!("hour"), "", "takes no `window`"),
-        ("refill", Value::Null, "", "missing field `refill`"),
-        ("per_seconds", Value::Null, "", "missing field `per_seconds`"),
+        ("window", json!("hour"), "/window", "takes no `window`"),
+        ("refill", Value::Null, "/refill", "missing field `refill`"),
+        ("per_seconds", Value::Null, "/per_seconds", "missing field `per_seconds`"),
         ("per_seconds", json!(0), "/per_seconds", "1 to 31622400"),
         ("refill", json!("0"), "/refill", "more than 0"),
         ("refill", json!("0.5"), "/refill", "more decimals"),

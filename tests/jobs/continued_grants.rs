@@ -76,7 +76,7 @@ pub async fn on(app: &TestApp, instant: &str) {
 
 pub async fn voided(app: &TestApp, id: &str) -> Answered {
     app.drained().await;
-    app.post(&format!("{GRANTS}/{id}/void"), Value::Null).await
+    app.post(&format!("{GRANTS}/{id}/void"), json!({})).await
 }
 
 /// A grant's status, and what was unburnt of it.

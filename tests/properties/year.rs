@@ -248,7 +248,7 @@ impl Run {
             && let Some(id) = self.grants.remove(&of)
         {
             let path = format!("/v1/admin/grants/{id}/void");
-            until_answered(|| self.app.post(&path, Value::Null)).await;
+            until_answered(|| self.app.post(&path, json!({}))).await;
         }
         let Some(grant) = &day.grant else { return };
         let path = format!("/v1/tenants/{name}/quota");

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::concurrency::Counts;
 use crate::domain::amount::Amount;
+use crate::domain::field_error::about;
 use crate::domain::period::WindowKind;
 
 /// The fields of a limit that its algorithm reads.
@@ -47,7 +48,7 @@ impl Fields {
             ("entries_max", self.entries_max.is_some()),
         ];
         match given.iter().find(|(name, is_given)| *is_given && !taken.contains(name)) {
-            Some((name, _)) => Err(format!("the algorithm `{algorithm}` takes no `{name}`")),
+            Some((name, _)) => Err(about(name, format!("the algorithm `{algorithm}` takes no `{name}`"))),
             None => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use super::{Charge, ChargeOn, Price, PriceModel, Tiers};
 use crate::domain::amount::Amount;
 use crate::domain::civil_date::CivilDate;
 use crate::domain::factor::Factor;
+use crate::domain::field_error::about;
 use crate::domain::ids::{MeterId, PriceId};
 use crate::domain::money::{Currency, Money};
 
@@ -49,14 +50,20 @@ impl PriceFields {
         ];
         match given.iter().find(|(name, is_given)| *is_given && !taken.contains(name)) {
             Some((name, _)) => {
-                Err(format!("a price of the model `{}` takes no `{name}`", self.model.as_str()))
+                let model = self.model.as_str();
+                Err(about(name, format!("a price of the model `{model}` takes no `{name}`")))
             }
             None => Ok(()),
         }
     }
 
     fn needs<T>(&self, name: &str, value: Option<T>) -> Result<T, String> {
-        value.ok_or_else(|| format!("a price of the model `{}` needs `{name}`", self.model.as_str()))
+        let model = self.model.as_str();
+        value.ok_or_else(|| about(name, format!("a price of the model `{model}` needs `{name}`")))
+    }
+
+    fn money(&self, name: &str, amount: Amount) -> Result<Money, String> {
+        self.currency.money_of(name, amount).map_err(|message| about(name, message))
     }
 
     fn charge(&self) -> Result<Charge, String> {
@@ -70,7 +77,7 @@ impl PriceFields {
                 with(&["unit", "package_size"])?;
                 let package_size = self.needs("package_size", self.package_size)?;
                 if package_size.is_zero() {
-                    return Err("`package_size` must be above zero".into());
+                    return Err(about("package_size", "`package_size` must be above zero"));
                 }
                 Ok(Charge::Package { unit: self.needs("unit", self.unit)?, package_size })
             }
@@ -84,7 +91,7 @@ impl PriceFields {
             }
             PriceModel::Flat => {
                 self.only(&["flat"])?;
-                Ok(Charge::Flat { flat: self.currency.money_of("flat", self.needs("flat", self.flat)?)? })
+                Ok(Charge::Flat { flat: self.money("flat", self.needs("flat", self.flat)?)? })
             }
         }
     }
@@ -95,10 +102,7 @@ impl TryFrom<PriceFields> for Price {
     fn try_from(fields: PriceFields) -> Result<Self, String> {
         Ok(Self {
             charge: fields.charge()?,
-            minimum: fields
-                .minimum
-                .map(|minimum| fields.currency.money_of("minimum", minimum))
-                .transpose()?,
+            minimum: fields.minimum.map(|minimum| fields.money("minimum", minimum)).transpose()?,
             meter: fields.meter,
             id: fields.id,
             currency: fields.currency,

@@ -37,7 +37,7 @@ fn pointers(problem: &Problem) -> Vec<String> {
 #[case(r#"{"tenant":"acme","lines":[["m","1"]]}"#, &["/lines/0"])]
 #[case(r#"{"tenant":"acme","lines":[{"meter":"m","amount":"1"},{"meter":"m","amount":"2"}]}"#, &["/lines/1/meter"])]
 #[case(r#"{"tenant":"acme","lines":[{"meter":"m","amount":"0"},{"meter":"n","amount":"0"}]}"#, &["/lines/0/amount", "/lines/1/amount"])]
-#[case(r#"{"tenant":"acme","lines":[{"meter":"m"}]}"#, &["/lines/0"])]
+#[case(r#"{"tenant":"acme","lines":[{"meter":"m"}]}"#, &["/lines/0/amount"])]
 #[case(r#"{"tenant":"acme","lines":[{"meter":"m","amount":"1"}],"meter":"m","amount":"1"}"#, &["/lines"])]
 #[case(r#"{"tenant":"acme","operation":"o","lines":[{"meter":"m","amount":"1"}],"attributes":{}}"#, &["/attributes"])]
 #[case(r#"{"tenant":"acme","operation":"o","attributes":{"pages":1.5}}"#, &["/attributes/pages"])]
@@ -134,6 +134,28 @@ fn totals_come_in_one_form() {
         (r#"{"idempotency_key":"k"}"#, "/idempotency_key"),
     ] {
         assert_eq!(pointers(&totals(text).unwrap_err()), [pointer], "{text}");
+    }
+}
+
+#[test]
+fn a_fault_of_a_total_is_where_it_was_sent() {
+    let named = |sent: Sent, pointer: &str| {
+        let problem = sent.name(Problem::fields(vec![FieldError::new(pointer, "is wrong")]));
+        pointers(&problem).remove(0)
+    };
+    let meters = ["b", "a"].map(|meter| MeterId::parse(meter).unwrap());
+    let totals = Sent::AsTotals(meters.to_vec());
+    for (pointer, place) in [
+        ("/lines/a/amount", "/lines/1/amount"),
+        ("/lines/b/meter", "/lines/0/meter"),
+        ("/lines/c/amount", "/lines"),
+        ("/lines", "/lines"),
+        ("/ack", "/ack"),
+    ] {
+        assert_eq!(named(totals.clone(), pointer), place);
+    }
+    for field in ["/amount", "/incurred", "/attributes", ""] {
+        assert_eq!(named(Sent::As(field), "/lines/a/amount"), field);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use tollgate::domain::checkpoint::ReconciliationState::Clean;
 use tollgate::domain::ids::{OutboxId, Partition, TenantId};
@@ -74,7 +74,7 @@ async fn office(app: Arc<TestApp>, tenants: u64, stop: Arc<AtomicBool>) -> u64 {
                 granted.extend(made.body["id"].as_str().map(str::to_owned));
             }
             1 if granted.len() > 1 => {
-                app.post(&format!("{GRANTS}/{}/void", granted.remove(0)), Value::Null).await;
+                app.post(&format!("{GRANTS}/{}/void", granted.remove(0)), json!({})).await;
             }
             2 => {
                 let correction = json!({

@@ -135,8 +135,9 @@ impl Account {
             (Answer::Refused(refusing), _) => self.refused(request, refusing),
             (Answer::KeyReused, _) => refusal(422, json!({ "code": "idempotency_key_reused" })),
             (Answer::AmountDecreased(_), _) => refusal(422, json!({ "code": "amount_decreased" })),
-            (Answer::ExcessRejected(_), _) => {
-                refusal(422, json!({ "code": "validation_failed", "errors": [{ "pointer": "/lines" }] }))
+            (Answer::ExcessRejected(line), _) => {
+                let errors = json!([{ "pointer": format!("/lines/{line}/amount") }]);
+                refusal(422, json!({ "code": "validation_failed", "errors": errors }))
             }
             (Answer::AlreadyResolved, Some(hold)) => refusal(
                 409,

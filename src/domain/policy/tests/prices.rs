@@ -44,7 +44,7 @@ fn a_price_names_every_fault() {
     let error = read(price(json!({ "model": "graduated", "unit": null, "tiers": [] })));
     assert_eq!(error.pointer, "/plans/0/prices/0/tiers");
     let error = read(price(json!({ "flat": "1" })));
-    assert_eq!(error.pointer, "/plans/0/prices/0");
+    assert_eq!(error.pointer, "/plans/0/prices/0/flat");
     assert!(error.message.contains("`flat`"), "{error}");
     assert_eq!(read(price(json!({ "currency": "XXX" }))).pointer, "/plans/0/prices/0/currency");
 }
