@@ -48,7 +48,7 @@ bench: setup ## Measure the parts and the whole on this machine; writes docs/ben
 storm: setup ## Kill, empty, freeze and swap the servers under load, at full size (ROUNDS="20")
 	TOLLGATE_STORM_ROUNDS=$(ROUNDS) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::storm
 
-outage: setup ## Stop, freeze and slow Redis under half of the peak, and print how each policy answers (OUTAGE="10")
+outage: setup ## Stop, freeze, slow and restart Redis under half of the peak, and print how each policy answers (OUTAGE="10")
 	TOLLGATE_OUTAGE_SECONDS=$(OUTAGE) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::failure_policies
 
 behaviour: setup ## Hold the gate and the whole service against their models through random calls and kills (CASES="200")

@@ -1,5 +1,8 @@
-//! Redis stopped, frozen and slow under load over two instances: each limit's failure policy answers as it says and in
-//! time, nothing is lost, and the books equal the gate afterwards.
+//! Redis stopped, frozen, slow and restarted under load over three instances: each limit's failure policy answers as it
+//! says and in time, nothing is lost, and the books equal the gate afterwards.
+
+mod answers;
+mod load;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +13,7 @@ use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
-use tokio::task::{JoinSet, block_in_place};
+use tokio::task::block_in_place;
 use tollgate::app::{App, Role};
 use tollgate::gate::BreakerState;
 
@@ -21,16 +24,61 @@ use crate::support::caller::Caller;
 use crate::support::process::from_environment;
 use crate::support::wait::wait_for;
 
+use answers::{check_answers, check_in_flight, check_restore, check_times, print_answers};
+use load::{AFTER, END, FAULT, Run, Seen, Stream, first_calls, load, noise};
+
 const TIMEOUT: Duration = Duration::from_millis(250);
 const SLACK: Duration = Duration::from_millis(100);
 const BACK_WITHIN: Duration = Duration::from_secs(2);
 /// Later than any answer in time.
 const SLOW_MS: u64 = 300;
+/// How soon Redis is started again after a crash.
+const STARTED_AFTER: Duration = Duration::from_secs(1);
 const POLICIES: [&str; 4] = ["deny", "emergency", "local", "allow"];
 const LOCAL: usize = 2;
-const CAP: usize = 10;
+const INSTANCES: usize = 3;
+/// What each instance admits in an emergency.
+const CAP: usize = 2;
 /// Calls that are repeated or measured at once.
 const AT_ONCE: usize = 32;
+const CHECK: &str = "/v1/ratelimit/check";
+
+/// A call that is made again and again, each by limits of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// A usage, under a calendar's day.
+    Use,
+    /// A reservation, under a fixed window.
+    Hold,
+    /// The end of a reservation: a consume or a release.
+    End,
+    /// A check of what is not booked, under a token bucket.
+    Check,
+}
+
+impl Call {
+    const ALL: [Self; 4] = [Self::Use, Self::Hold, Self::End, Self::Check];
+    /// Those that begin at times of their own.
+    const BEGUN: [Self; 3] = [Self::Use, Self::Hold, Self::Check];
+
+    /// Its meter for limits of this policy: also the name of the limit, and of the operation that is checked.
+    fn meter(self, policy: &str) -> String {
+        match self {
+            Self::Use => policy.to_owned(),
+            Self::Hold | Self::End => format!("held-{policy}"),
+            Self::Check => format!("checked-{policy}"),
+        }
+    }
+
+    fn body(self, policy: &str) -> Value {
+        let meter = self.meter(policy);
+        match self {
+            Self::Check => json!({ "tenant": "acme", "operation": meter }),
+            Self::Use => json!({ "tenant": "acme", "meter": meter, "amount": "1" }),
+            _ => json!({ "tenant": "acme", "meter": meter, "amount": "1" }).lasting(3_600),
+        }
+    }
+}
 
 /// How long the fault lasts, and how many calls begin in a second: few in the suite, half of the measured peak in
 /// `make outage`.
@@ -57,15 +105,22 @@ impl Size {
             }
             None => {
                 let (fault, slack) = (Duration::from_secs(3), 5 * SLACK);
-                Self { fault, rate: 40, slack, noise_max: Duration::MAX }
+                Self { fault, rate: 60, slack, noise_max: Duration::MAX }
             }
         }
     }
 
-    /// So many that the shares of both instances, at most a half of it, are used up before the fault ends.
-    fn local_capacity(&self) -> usize {
-        let under_a_policy = u64::from(self.rate) / POLICIES.len() as u64;
-        usize::try_from(under_a_policy * self.fault.as_secs()).unwrap()
+    /// The time between two calls of a stream: of each policy two usages, a reservation with its end, and a check.
+    fn each(&self, call: Call) -> Duration {
+        let round = Duration::from_secs(5 * POLICIES.len() as u64) / self.rate;
+        if call == Call::Use { round / 2 } else { round }
+    }
+
+    /// So many that the shares of all instances, at most a half of it, are used up before the fault ends, and that each
+    /// instance has one.
+    fn local_capacity(&self, call: Call) -> usize {
+        let calls = self.fault.as_nanos() / self.each(call).as_nanos();
+        usize::try_from(calls).unwrap() + 2 * INSTANCES
     }
 }
 
@@ -76,13 +131,17 @@ async fn peak(app: &TestApp, instances: &[App]) -> u32 {
     let callers = (0..AT_ONCE).map(|number| {
         let caller = app.caller().at(instances[number % instances.len()].url());
         tokio::spawn(async move {
-            let mut answered = 0;
+            let (mut answered, mut round) = (0, 0);
             while Instant::now() < end {
-                caller
-                    .post_keyed(USAGE, &format!("peak-{number}-{answered}"), work_on("peak"))
-                    .await
-                    .expect(201);
-                answered += 1;
+                for key in [format!("peak-{number}-{round}-a"), format!("peak-{number}-{round}-b")] {
+                    caller.post_keyed(USAGE, &key, Call::Use.body("peak")).await.expect(201);
+                }
+                let held = caller.post(RESERVATIONS, Call::Hold.body("peak")).await.expect(201);
+                let consume = reservation(held.text("/id"), "consume");
+                caller.post(&consume, json!({ "amount": "1" })).await.expect(200);
+                caller.post(CHECK, Call::Check.body("peak")).await.expect(200);
+                answered += 5;
+                round += 1;
             }
             answered
         })
@@ -124,85 +183,85 @@ enum Fault {
     Stopped,
     Frozen,
     Slow,
+    /// It is killed and started again at once. What begins until each instance decides again is judged too.
+    Restarted,
 }
 
-/// An answer, and the phase in which the call began and ended: before the fault, in it, after it.
-#[derive(Debug, Clone)]
-struct Seen {
-    policy: usize,
-    key: String,
-    status: u16,
-    degraded: bool,
-    phases: (u64, u64),
-    took: Duration,
-    ended: Instant,
-}
-
-impl Seen {
-    /// Whether it began in the fault, whenever it ended.
-    fn began_within(&self) -> bool {
-        self.phases.0 == 1
+impl Fault {
+    fn lasts(self, size: Size) -> Duration {
+        if self == Self::Restarted { STARTED_AFTER } else { size.fault }
     }
 
-    /// Whether it was in flight when the fault began.
-    fn was_in_flight(&self) -> bool {
-        self.phases.0 == 0 && self.phases.1 > 0
+    /// After it each counter of class rate begins again, and no share is known any more.
+    fn loses_memory(self) -> bool {
+        matches!(self, Self::Stopped | Self::Restarted)
+    }
+
+    /// How long a call waits for what is restored: as long as by default where that is measured.
+    fn restore_wait(self) -> Duration {
+        let is_measured = from_environment("TOLLGATE_OUTAGE_SECONDS").is_some() && self == Self::Restarted;
+        Duration::from_secs(if is_measured { 2 } else { 8 })
     }
 }
 
-/// Calls under one policy that begin at their time, whether earlier ones are answered or not. They are timed from when
-/// they were to begin.
-async fn load(callers: [Caller; 2], policy: usize, each: Duration, phase: Arc<AtomicU64>) -> Vec<Seen> {
-    // What is shared out is not to be used up before the fault.
-    let before = if policy == LOCAL { 10 * each } else { each };
-    let mut at = tokio::time::Instant::now();
-    let (mut number, mut calls) = (0, JoinSet::new());
-    loop {
-        tokio::time::sleep_until(at).await;
-        let began = phase.load(Ordering::SeqCst);
-        if began == 3 {
-            return calls.join_all().await;
+/// The limit of a call under this policy.
+fn limit_of(call: Call, policy: &str, local_capacity: usize) -> Value {
+    let meter = call.meter(policy);
+    let capacity = if policy == "local" { local_capacity } else { 1_000_000 };
+    let limit = json!({
+        "id": meter, "meter": meter, "capacity": capacity.to_string(), "on_gate_failure": policy
+    });
+    let limit = match call {
+        Call::Use => limit.with("window", "day"),
+        // Instances have shares of what counts by windows only.
+        Call::Check if policy != "local" => {
+            limit.with("algorithm", "token_bucket").with("refill", "1000000").with("per_seconds", 86_400)
         }
-        let (caller, key, phase) = (callers[number % 2].clone(), format!("{policy}-{number}"), phase.clone());
-        calls.spawn(async move {
-            let answer = caller.post_keyed(USAGE, &key, work(policy)).await;
-            let (took, phases) = (at.elapsed(), (began, phase.load(Ordering::SeqCst)));
-            let degraded = answer.body["degraded"] == json!(true);
-            Seen { policy, key, status: answer.status, degraded, phases, took, ended: Instant::now() }
-        });
-        at += if began == 0 { before } else { each };
-        number += 1;
+        _ => limit.with("algorithm", "fixed_window").with("window_seconds", 86_400),
+    };
+    match policy {
+        "emergency" => limit.with("emergency_capacity", CAP.to_string()),
+        "local" => limit.with("class", "rate"),
+        _ => limit,
     }
 }
 
-fn work(policy: usize) -> Value {
-    work_on(POLICIES[policy])
-}
-
-fn work_on(meter: &str) -> Value {
-    json!({ "tenant": "acme", "meter": meter, "amount": "1" })
-}
-
-async fn with_limits(app: &TestApp, local_capacity: usize) {
-    app.define("meters/peak", json!({ "unit": "page", "without_limit": "unlimited" })).await;
-    let mut limits = Vec::new();
-    for policy in POLICIES {
-        app.define(&format!("meters/{policy}"), json!({ "unit": "page" })).await;
-        let mut limit = json!({
-            "id": policy, "meter": policy, "window": "day", "capacity": "1000000", "on_gate_failure": policy
-        });
-        match policy {
-            "emergency" => limit["emergency_capacity"] = json!(CAP.to_string()),
-            "local" => {
-                limit["class"] = json!("rate");
-                limit["capacity"] = json!(local_capacity.to_string());
-            }
-            _ => {}
-        }
-        limits.push(limit);
+async fn with_limits(app: &TestApp, local_capacity: impl Fn(Call) -> usize) {
+    for (call, policy) in Call::BEGUN.into_iter().flat_map(|call| POLICIES.map(|policy| (call, policy))) {
+        define_meter(app, call, policy, "deny").await;
     }
+    for call in Call::BEGUN {
+        define_meter(app, call, "peak", "unlimited").await;
+    }
+    let limits: Vec<_> = Call::BEGUN
+        .into_iter()
+        .flat_map(|call| POLICIES.map(|policy| limit_of(call, policy, local_capacity(call))))
+        .collect();
     app.define("plans/plan", json!({ "limits": limits })).await;
     app.define("tenants/acme", json!({ "plan": "plan" })).await;
+}
+
+async fn define_meter(app: &TestApp, call: Call, policy: &str, without_limit: &str) {
+    let (meter, booked) = (call.meter(policy), call != Call::Check);
+    let definition = json!({ "unit": "page", "booked": booked, "without_limit": without_limit });
+    app.define(&format!("meters/{meter}"), definition).await;
+    if !booked {
+        let costs = json!({ "costs": [{ "meter": meter, "base": "1" }] });
+        app.define(&format!("operations/{meter}"), costs).await;
+    }
+}
+
+/// Waits until each instance has the last policy.
+async fn known_to(callers: &[Caller; INSTANCES], local_capacity: usize) {
+    let capacity = local_capacity.to_string();
+    for caller in callers {
+        wait_for("the instance has the policy", PATIENCE, async || {
+            let quota = caller.get("/v1/tenants/acme/quota").await.body;
+            let mut limits = quota["limits"].as_array()?.iter();
+            limits.find(|limit| limit["id"] == "local" && limit["capacity"] == capacity.as_str()).map(|_| ())
+        })
+        .await;
+    }
 }
 
 async fn consumed(app: &TestApp, meter: &str) -> usize {
@@ -210,25 +269,6 @@ async fn consumed(app: &TestApp, meter: &str) -> usize {
         "SELECT coalesce(sum(consumed), 0)::bigint FROM usage_hourly WHERE subject = 0 AND meter = '{meter}'"
     );
     rows(&app.database, &sum).await[0].parse().unwrap()
-}
-
-/// How late an instance without that load answers a call that needs Postgres but not Redis, at the worst. It is timed
-/// from when it was to begin.
-async fn noise(caller: Caller, phase: Arc<AtomicU64>) -> Duration {
-    const NAP: Duration = Duration::from_millis(20);
-    let mut late = Duration::ZERO;
-    while phase.load(Ordering::SeqCst) < 2 {
-        let began = Instant::now();
-        tokio::time::sleep(NAP).await;
-        caller.get("/v1/admin/jobs").await.expect(200);
-        late = late.max(began.elapsed() - NAP);
-    }
-    late
-}
-
-fn at_99(times: &mut [Duration]) -> Duration {
-    times.sort();
-    times[times.len() * 99 / 100]
 }
 
 async fn breakers_close(instances: &[App]) -> Duration {
@@ -240,32 +280,59 @@ async fn breakers_close(instances: &[App]) -> Duration {
     began.elapsed()
 }
 
-#[rstest::rstest]
-#[case::stopped(Fault::Stopped)]
-#[case::frozen(Fault::Frozen)]
-#[case::slow(Fault::Slow)]
-#[tokio::test(flavor = "multi_thread")]
-async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
-    let mut app = an_app().with("redis.response_timeout_ms", TIMEOUT.as_millis()).start().await;
-    with_limits(&app, 1).await;
-    let (delay_ms, url) = slow_way(&app).await;
-    let timeout = TIMEOUT.as_millis().to_string();
-    let settings = [("redis.url", url), ("redis.response_timeout_ms", timeout)];
-    let instances =
-        [app.another_with(&[Role::Http], &settings).await, app.another_with(&[Role::Http], &settings).await];
-    let size = Size::of(&app, &instances).await;
-    with_limits(&app, size.local_capacity()).await;
-    let phase = Arc::new(AtomicU64::new(0));
-    let each = Duration::from_secs(POLICIES.len() as u64) / size.rate;
-    let loads = std::array::from_fn::<_, { POLICIES.len() }, _>(|policy| {
-        let callers = [0, 1].map(|number: usize| app.caller().at(instances[number].url()));
-        tokio::spawn(load(callers, policy, each, phase.clone()))
-    });
-    shared_out(&app, &instances).await;
-    let noise = tokio::spawn(noise(app.caller(), phase.clone()));
+/// Waits until each instance decides by the gate again.
+async fn decided_again(callers: &[Caller; INSTANCES]) {
+    for caller in callers {
+        wait_for("the gate decides again", PATIENCE, async || {
+            let dry = caller.post(RESERVATIONS, Call::Use.body("deny").with("dry_run", true)).await;
+            (dry.status == 200).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Waits until all instances have their shares.
+async fn shared_out(app: &TestApp, instances: &[App; INSTANCES]) {
+    let renewed = async || {
+        for instance in instances {
+            instance.operations.outage.renew_shares().await;
+        }
+    };
+    wait_for("all have shares", PATIENCE, async || {
+        renewed().await;
+        let quota = app.get("/v1/tenants/acme/quota").await.body;
+        let limits = quota["limits"].as_array()?;
+        let is_shared = |id: &str| limits.iter().any(|limit| limit["id"] == id && limit["reserved"] != "0");
+        (is_shared("local") && is_shared("held-local")).then_some(())
+    })
+    .await;
+    // Who came first has had more: each comes down to an equal share.
+    renewed().await;
+    renewed().await;
+}
+
+/// Redis fails while calls go on, and is there again. Returns all answers, when the fault began, and after how long the
+/// breakers were closed again.
+async fn under_load(
+    app: &mut TestApp,
+    instances: &[App; INSTANCES],
+    (fault, size): (Fault, Size),
+    delay_ms: &AtomicU64,
+) -> (Vec<Seen>, Instant, Duration, [Duration; 2]) {
+    let callers: [Caller; INSTANCES] = std::array::from_fn(|number| app.caller().at(instances[number].url()));
+    known_to(&callers, size.local_capacity(Call::Use)).await;
+    let run = Arc::new(Run::default());
+    let first = first_calls(&callers, &run).await;
+    let loads: Vec<_> = Stream::all()
+        .map(|stream| tokio::spawn(load(callers.clone(), stream, size.each(stream.call), run.clone())))
+        .collect();
+    shared_out(app, instances).await;
+    let noise = tokio::spawn(noise(app.caller(), run.clone()));
+    run.is_under_way().await;
 
     let frozen = match fault {
         Fault::Stopped => block_in_place(|| app.redis.stop()).map(|()| None).unwrap(),
+        Fault::Restarted => block_in_place(|| app.redis.kill9()).map(|()| None).unwrap(),
         Fault::Frozen => Some(app.redis.freeze()),
         Fault::Slow => {
             delay_ms.store(SLOW_MS, Ordering::SeqCst);
@@ -273,149 +340,113 @@ async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
         }
     };
     let fault_began = Instant::now();
-    phase.store(1, Ordering::SeqCst);
-    tokio::time::sleep(size.fault).await;
-    phase.store(2, Ordering::SeqCst);
+    run.enter(FAULT);
+    tokio::time::sleep(fault.lasts(size)).await;
+    run.enter(AFTER);
     delay_ms.store(0, Ordering::SeqCst);
     drop(frozen);
-    if fault == Fault::Stopped {
+    if fault.loses_memory() {
         block_in_place(|| app.redis.restart()).unwrap();
     }
-    let closed_after = breakers_close(&instances).await;
-    wait_for("the gate decides again", PATIENCE, async || {
-        let look = app.caller().at(instances[0].url());
-        let dry = look.post(RESERVATIONS, work(0).with("dry_run", true)).await;
-        (dry.status == 200).then_some(())
-    })
-    .await;
-    phase.store(3, Ordering::SeqCst);
-    let seen = try_join_all(loads).await.unwrap().concat();
-    let noise = noise.await.unwrap();
+    let closed_after = breakers_close(instances).await;
+    decided_again(&callers).await;
+    run.enter(END);
+    let mut seen = try_join_all(loads).await.unwrap().concat();
+    seen.extend(first);
+    (seen, fault_began, closed_after, noise.await.unwrap())
+}
+
+#[rstest::rstest]
+#[case::stopped(Fault::Stopped)]
+#[case::frozen(Fault::Frozen)]
+#[case::slow(Fault::Slow)]
+#[case::restarted(Fault::Restarted)]
+#[tokio::test(flavor = "multi_thread")]
+async fn each_policy_answers_in_time_and_nothing_is_lost(#[case] fault: Fault) {
+    let mut app = an_app().with("redis.response_timeout_ms", TIMEOUT.as_millis()).start().await;
+    with_limits(&app, |_| 1).await;
+    let (delay_ms, url) = slow_way(&app).await;
+    let settings = [
+        ("redis.url", url),
+        ("redis.response_timeout_ms", TIMEOUT.as_millis().to_string()),
+        ("ledger.restore_wait_ms", fault.restore_wait().as_millis().to_string()),
+    ];
+    let one_more = async || app.another_with(&[Role::Http], &settings).await;
+    let instances = [one_more().await, one_more().await, one_more().await];
+    let size = Size::of(&app, &instances).await;
+    with_limits(&app, |call| size.local_capacity(call)).await;
+
+    let (seen, fault_began, closed_after, noise) =
+        under_load(&mut app, &instances, (fault, size), &delay_ms).await;
     print_answers(fault, &seen, closed_after, noise);
+    let [noise, noise_after] = noise;
     assert!(noise <= size.noise_max, "the machine is too busy to be measured: {noise:?} of noise");
-    check_times(&seen, size, fault_began, noise);
-    check_answers(&seen, size.local_capacity());
+    // Four steps follow one another: it waits for Redis, then for what is being parked, is parked, and is answered.
+    let in_time = TIMEOUT + size.slack + 4 * noise;
+    check_times(&seen, Seen::began_within, in_time);
+    check_in_flight(&seen, fault_began + in_time);
+    if fault == Fault::Restarted {
+        // Then it may wait for the restore too, as long as the settings say.
+        check_times(&seen, Seen::began_after, in_time + 4 * noise_after + fault.restore_wait());
+        check_restore(&seen);
+    }
+    check_answers(&seen, fault, size);
     assert!(closed_after <= BACK_WITHIN + noise, "{fault:?}: the breakers closed after {closed_after:?}");
-    check_books(&app, &instances, fault, seen, size.local_capacity()).await;
+    check_books(&app, &instances, fault, seen, size).await;
     for instance in instances {
         instance.stop().await;
     }
     app.finish().await;
 }
 
-/// Waits until both instances have their shares.
-async fn shared_out(app: &TestApp, instances: &[App]) {
-    wait_for("both have shares", PATIENCE, async || {
-        let quota = app.get("/v1/tenants/acme/quota").await.body;
-        let mut limits = quota["limits"].as_array()?.iter();
-        limits.find(|limit| limit["id"] == "local" && limit["reserved"] != "0").map(|_| ())
-    })
-    .await;
-    for _ in 0..2 {
-        for instance in instances {
-            instance.operations.outage.renew_shares().await;
-        }
+/// Repeats what was not decided until it is, and ends what it holds. Returns whether it was admitted.
+async fn admitted_in_the_end(caller: &Caller, each: &Seen) -> bool {
+    let (mut is_admitted, mut id) = (each.admitted, each.id.clone());
+    if each.status == 503 {
+        let answer = wait_for("it is decided", PATIENCE, async || {
+            let answer = each.stream.ask(caller, each.number).await;
+            (answer.status != 503).then_some(answer)
+        })
+        .await;
+        is_admitted = matches!(answer.status, 200 | 201);
+        id = answer.text("/id").to_owned();
     }
-}
-
-/// The answers under each policy to what began in the fault, as a table.
-fn print_answers(fault: Fault, seen: &[Seen], closed_after: Duration, noise: Duration) {
-    println!(
-        "{fault:?}: breakers closed {closed_after:.0?} after its end, a call without Redis took up to {noise:.1?}"
-    );
-    println!("  policy       answers  admitted   refused     p50 ms     p99 ms");
-    for (policy, name) in POLICIES.iter().enumerate() {
-        let of: Vec<_> = seen.iter().filter(|each| each.policy == policy && each.began_within()).collect();
-        let admitted = of.iter().filter(|each| each.status == 201).count();
-        let mut times: Vec<_> = of.iter().map(|each| each.took).collect();
-        let (slow, middle) = (at_99(&mut times).as_millis(), times[times.len() / 2].as_millis());
-        println!(
-            "  {name:<10} {:>9} {admitted:>9} {:>9} {middle:>10} {slow:>10}",
-            of.len(),
-            of.len() - admitted
-        );
+    if is_admitted && each.stream.call == Call::Hold {
+        wait_for("it ends", PATIENCE, async || {
+            let answer = each.stream.end(caller, each.number, &id).await;
+            (answer.status != 503).then(|| answer.expect(200))
+        })
+        .await;
     }
-}
-
-/// What began in the fault was answered in time under each policy, and each call that was in flight as it began was
-/// answered in time after that. A call that waits until the fault is over counts.
-fn check_times(seen: &[Seen], size: Size, fault_began: Instant, noise: Duration) {
-    // Four steps follow one another: it waits for Redis, then for what is being parked, is parked, and is answered.
-    let in_time = TIMEOUT + size.slack + 4 * noise;
-    for (policy, name) in POLICIES.iter().enumerate() {
-        let mut of: Vec<_> =
-            seen.iter().filter(|each| each.policy == policy && each.began_within()).collect();
-        let slowest = at_99(&mut of.iter().map(|each| each.took).collect::<Vec<_>>());
-        of.sort_by_key(|each| std::cmp::Reverse(each.took));
-        let few: Vec<_> = of.iter().take(12).map(|each| (each.status, each.phases.1, each.took)).collect();
-        assert!(
-            slowest <= in_time,
-            "{name}: 99 of 100 of {} within {slowest:?}, of {noise:?} noise; the slowest {few:?}",
-            of.len()
-        );
-    }
-    let is_late = |each: &&Seen| each.was_in_flight() && each.ended > fault_began + in_time;
-    let late: Vec<_> = seen.iter().filter(is_late).collect();
-    assert!(late.is_empty(), "in flight when it began, of {noise:?} noise: {late:?}");
-}
-
-/// What was answered while the fault lasted.
-fn check_answers(seen: &[Seen], local_capacity: usize) {
-    let within = |each: &&Seen| each.phases == (1, 1);
-    for (policy, name) in POLICIES.iter().enumerate() {
-        let of = |status: u16| {
-            seen.iter().filter(within).filter(|each| each.policy == policy && each.status == status).count()
-        };
-        let (admitted, denied) = (of(201), of(503));
-        let began = |each: &&Seen| each.policy == policy && each.began_within();
-        let refused = seen.iter().filter(began).filter(|each| each.status == 503).count();
-        let all = seen.iter().filter(within).filter(|each| each.policy == policy).count();
-        let degraded = seen.iter().filter(|each| each.policy == policy && each.degraded);
-        let by_itself = degraded.filter(|each| each.status == 201).count();
-        assert_eq!(admitted + denied, all, "{name}");
-        assert!(all > 10, "{name}: {all}");
-        let is_as_said = match *name {
-            "deny" => admitted == 0,
-            "emergency" => (CAP..=2 * CAP).contains(&by_itself) && refused > 0,
-            // On a slow machine the shares may outlast the fault.
-            "local" => admitted > 0 && (refused > 0 || admitted < local_capacity),
-            _ => denied == 0,
-        };
-        assert!(is_as_said, "{name}: {admitted} admitted, {by_itself} in all, {refused} refused");
-        let of_share = seen.iter().filter(|each| each.policy == policy && each.phases.0 < 2);
-        let so_far = of_share.filter(|each| each.status == 201).count();
-        assert!(*name != "local" || so_far <= local_capacity, "{so_far} under a limit of {local_capacity}");
-    }
-    assert!(seen.iter().filter(within).filter(|each| each.status == 201).all(|each| each.degraded));
+    is_admitted
 }
 
 /// Repeats what was not decided, then compares the books with what was answered.
-async fn check_books(
-    app: &TestApp,
-    instances: &[App; 2],
-    fault: Fault,
-    seen: Vec<Seen>,
-    local_capacity: usize,
-) {
+async fn check_books(app: &TestApp, instances: &[App; INSTANCES], fault: Fault, seen: Vec<Seen>, size: Size) {
     let caller = app.caller().at(instances[1].url());
-    let decided = stream::iter(seen).map(async |each| {
-        if each.status != 503 {
-            return each;
-        }
-        let status = wait_for("it is decided", PATIENCE, async || {
-            let answer = caller.post_keyed(USAGE, &each.key, work(each.policy)).await;
-            (answer.status != 503).then_some(answer.status)
-        })
-        .await;
-        Seen { status, ..each }
+    let (checks, calls): (Vec<_>, Vec<_>) =
+        seen.into_iter().partition(|each| each.stream.call == Call::Check);
+    let begun = calls.into_iter().filter(|each| each.stream.call != Call::End);
+    let decided = stream::iter(begun).map(async |each| {
+        let admitted = admitted_in_the_end(&caller, &each).await;
+        Seen { admitted, ..each }
     });
-    let seen: Vec<_> = decided.buffer_unordered(AT_ONCE).collect().await;
-    app.drained().await;
-    for (policy, name) in POLICIES.iter().enumerate() {
-        let of = seen.iter().filter(|each| each.policy == policy);
-        let admitted = of.clone().filter(|each| matches!(each.status, 200 | 201)).count();
-        assert_eq!(consumed(app, name).await, admitted, "{fault:?}: {name}");
-        assert!(*name == "local" || admitted == of.count(), "{fault:?}: {name}");
-        assert!(*name != "local" || fault == Fault::Stopped || admitted <= local_capacity, "{admitted}");
+    let mut seen: Vec<_> = decided.buffer_unordered(AT_ONCE).collect().await;
+    seen.extend(checks);
+    app.drained_within(PATIENCE).await;
+    for stream in Stream::all() {
+        let of: Vec<_> = seen.iter().filter(|each| each.stream == stream).collect();
+        let admitted = of.iter().filter(|each| each.admitted);
+        let count = admitted.clone().count();
+        let is_local = stream.policy == LOCAL;
+        let most = size.local_capacity(stream.call);
+        assert!(!is_local || fault.loses_memory() || count <= most, "{stream:?}: {count} of {most}");
+        if stream.call == Call::Check {
+            continue;
+        }
+        assert!(is_local || count == of.len(), "{fault:?}: {stream:?}");
+        let used = admitted.filter(|each| stream.call == Call::Use || stream.consumes(each.number)).count();
+        let meter = stream.call.meter(POLICIES[stream.policy]);
+        assert_eq!(consumed(app, &meter).await, used, "{fault:?}: {stream:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Checks against the pure transitions of the algorithms: every decision, every wait and every figure, alone, several at
-//! once and together.
+//! Checks against the pure transitions of the algorithms: every decision, every wait and every figure, alone, several
+//! at once and together.
 
 use std::sync::Arc;
 
