@@ -103,7 +103,7 @@ local function expire(hex, bucket)
     return 'damaged'
   end
   if became == 'lost' then
-    -- No script of this epoch reads it, and a restore writes what is open anew, without an end.
+    -- No script of this epoch reads it, and a restore writes what is open again, without an end.
     redis.call('PEXPIRE', reservation, ARGV[7], 'NX')
     return 'skipped'
   end

@@ -1,5 +1,5 @@
-//! Reads structs from objects alone. What serde derives takes an array of their fields too, in an order that is nobody's
-//! contract and that a later version may change.
+//! Reads structs from objects alone. What serde derives takes an array of their fields too, in an order that is
+//! nobody's contract and that a later version may change.
 
 use std::fmt;
 

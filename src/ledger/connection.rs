@@ -381,11 +381,16 @@ const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_s
 /// The most connections that look up with kept plans.
 const LOOK_UPS_MAX: usize = 3;
 
+/// Some failures are told apart by their English words (`error.rs`). Only a superuser, or who was granted it, may choose
+/// the language; elsewhere the server's own stays.
+const ENGLISH_MESSAGES: &str =
+    "DO $$BEGIN SET lc_messages = 'C'; EXCEPTION WHEN insufficient_privilege THEN NULL; END$$;";
+
 fn greeting(options: &LedgerOptions, plans: &str) -> String {
     let timeout_ms = options.statement_timeout.as_millis();
     let mut greeting = format!(
-        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; SET lc_messages = 'C'; \
-         {plans}",
+        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; \
+         {ENGLISH_MESSAGES} {plans}",
         timeout_ms * 2
     );
     if let Some(role) = &options.role {

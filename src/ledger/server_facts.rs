@@ -9,7 +9,7 @@ use super::prepared::sql_query;
 use super::{Ledger, LedgerError};
 
 /// The settings that are asked for.
-const ASKED: [&str; 11] = [
+const ASKED: [&str; 12] = [
     "server_version",
     "server_version_num",
     "fsync",
@@ -21,6 +21,7 @@ const ASKED: [&str; 11] = [
     "superuser_reserved_connections",
     "transaction_read_only",
     "in_hot_standby",
+    "lc_messages",
 ];
 
 /// The server's settings as this service's connections have them. Anything may be missing.

@@ -68,8 +68,22 @@ pub(super) fn findings(server: &ServerFacts, connections: usize) -> Vec<Finding>
             Verdict::Warning,
             "set `postgres.role = \"tollgate_service\"`: it can add to the books and not edit them",
         ),
+        language(server),
         room(server, connections),
     ]
+}
+
+/// The language of a session's failures, which some are told apart by.
+fn language(server: &ServerFacts) -> Finding {
+    let language = server.text("lc_messages").unwrap_or(UNKNOWN);
+    let is_english = matches!(language.split('.').next(), Some("C" | "POSIX"))
+        || language.to_ascii_lowercase().starts_with("en");
+    Finding::sound("postgres lc_messages", language).unless(
+        is_english,
+        Verdict::Danger,
+        "set `lc_messages = 'C'` in postgresql.conf, or `GRANT SET ON PARAMETER lc_messages` to the service's user: a \
+         deadlock or a full disk is known by its English words, and is not tried again in another language",
+    )
 }
 
 fn room(server: &ServerFacts, connections: usize) -> Finding {
@@ -94,7 +108,7 @@ mod tests {
     use super::*;
     use crate::settings::Inputs;
 
-    const SOUND: [(&str, &str); 12] = [
+    const SOUND: [(&str, &str); 13] = [
         ("server_version", "15.8"),
         ("server_version_num", "150008"),
         ("fsync", "on"),
@@ -107,6 +121,7 @@ mod tests {
         ("transaction_read_only", "off"),
         ("in_hot_standby", "off"),
         ("is_superuser", "false"),
+        ("lc_messages", "en_US.UTF-8"),
     ];
 
     #[test]
@@ -128,7 +143,7 @@ mod tests {
     fn a_server_as_recommended_is_sound() {
         let findings = findings(&ServerFacts::of(SOUND), 22);
         assert!(findings.iter().all(|finding| finding.verdict == Verdict::Sound), "{findings:?}");
-        assert_eq!(findings.len(), 9);
+        assert_eq!(findings.len(), 10);
     }
 
     #[rstest]
@@ -136,6 +151,7 @@ mod tests {
     #[case("transaction_read_only", "on", "postgres takes writes", Verdict::Danger)]
     #[case("in_hot_standby", "on", "postgres takes writes", Verdict::Danger)]
     #[case("fsync", "off", "postgres fsync", Verdict::Danger)]
+    #[case("lc_messages", "de_DE.UTF-8", "postgres lc_messages", Verdict::Danger)]
     #[case("full_page_writes", "off", "postgres full_page_writes", Verdict::Danger)]
     #[case("synchronous_commit", "off", "postgres synchronous_commit", Verdict::Danger)]
     #[case("data_checksums", "off", "postgres data_checksums", Verdict::Warning)]

@@ -114,8 +114,8 @@ impl Calls {
         self.preparation.ids.parse(text).map_err(|_| OperationError::no_such_reservation())
     }
 
-    /// What calls about one reservation have in common, by its id: that of the light one, because whether it is light is
-    /// known only once a call is costed.
+    /// What calls about one reservation have in common, by its id: that of the light one, because whether it is light
+    /// is known only once a call is costed.
     pub fn common_id(&self, text: &str) -> Answer<ReservationId> {
         self.parse_reservation_id(text).map(|id| self.preparation.ids.light(id))
     }

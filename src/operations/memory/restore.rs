@@ -376,7 +376,7 @@ pub(in crate::operations) fn cold_subjects<'a>(
     })
 }
 
-/// The numbers of the record's counters that no ledger restores: where the gate lacks one, nothing is known of it.
+/// The numbers of the record's counters that no ledger restores: where the gate lacks one, nothing is known about it.
 pub(super) fn starting_afresh(entry: &TenantEntry, record: &Record, at_ms: i64) -> Vec<u8> {
     let Some(rest) = &record.body.rest else { return Vec::new() };
     let in_force = counters_now(entry, &rest.subjects, at_ms).counters;
