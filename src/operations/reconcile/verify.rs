@@ -23,6 +23,8 @@ const JUDGED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How many subjects of a tenant are listed at once: each list reads all use of their windows.
 const SUBJECTS_LISTED: usize = 5_000;
+/// Where so many tenants in a row take too long for a statement, it is the ledger that is slow, for all of them.
+const SLOW_IN_A_ROW: usize = 3;
 
 /// The result of comparing the gate with the ledger.
 #[derive(Debug, Default)]
@@ -37,13 +39,22 @@ pub struct GateCheck {
     pub undecided: Vec<String>,
     /// Why nothing was compared, if so.
     pub skipped: Option<String>,
+    /// How many of the last tenants took too long for a statement, one after another.
+    slow_in_a_row: usize,
 }
 
 impl GateCheck {
     /// Records a tenant whose counters cannot be read as a fault, because its calls fail. It does not stop the
-    /// comparison of others, nor does one of which too much would have to be read at once; only an absent server does.
+    /// comparison of others, nor does one of which too much would have to be read at once. An absent server does, and
+    /// one that is too slow for several in a row.
     fn pass_over(&mut self, tenant: &TenantId, compared: Answer<()>) -> Answer<()> {
+        let is_slow = compared.as_ref().is_err_and(OperationError::is_statement_timeout);
+        self.slow_in_a_row = if is_slow { self.slow_in_a_row + 1 } else { 0 };
         match compared {
+            Err(OperationError::LedgerUnavailable(why)) if self.slow_in_a_row == SLOW_IN_A_ROW => {
+                let ended = format!("the comparison ended after {SLOW_IN_A_ROW} tenants in a row: {why}");
+                return Err(OperationError::LedgerUnavailable(ended));
+            }
             Err(error @ OperationError::Internal(_)) => self.faults.push(format!("tenant {tenant}: {error}")),
             Err(error) if error.may_be_of_one() => self.undecided.push(format!("tenant {tenant}: {error}")),
             other => return other,
@@ -353,4 +364,22 @@ fn fault(tenant: &TenantId, counter: &str, gate: &(String, String), books: &(Str
         "tenant {tenant} {counter}: the gate has consumed {} and reserved {}, the ledger {} and {}",
         gate.0, gate.1, books.0, books.1
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::STATEMENT_TIMEOUT;
+
+    #[test]
+    fn one_slow_tenant_is_passed_over_and_several_in_a_row_end_the_comparison() {
+        let (tenant, mut check) = (TenantId::parse("acme").unwrap(), GateCheck::default());
+        let slow = || Err(OperationError::LedgerUnavailable(format!("canceled by {STATEMENT_TIMEOUT}")));
+        for compared in [slow(), slow(), Ok(()), slow(), slow()] {
+            check.pass_over(&tenant, compared).unwrap();
+        }
+        assert_eq!((check.undecided.len(), check.faults.len()), (4, 0), "{check:?}");
+        let ended = check.pass_over(&tenant, slow()).unwrap_err().to_string();
+        assert!(ended.contains("after 3 tenants in a row"), "{ended}");
+    }
 }
