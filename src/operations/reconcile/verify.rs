@@ -21,8 +21,8 @@ use crate::operations::policy_store::TenantEntry;
 /// How long the writer may take to reach a page's checkpoints.
 const JUDGED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How many subjects of a tenant are listed at once: each list reads all use of their windows.
-const SUBJECTS_LISTED: usize = 5_000;
+/// How many subjects of a tenant are listed at once, some 10 MB: each list reads all use of their windows again.
+const SUBJECTS_LISTED: usize = 50_000;
 /// Where so many tenants in a row take too long for a statement, it is the ledger that is slow, for all of them.
 const SLOW_IN_A_ROW: usize = 3;
 
@@ -67,11 +67,10 @@ impl Reconcile {
     /// Compares the counters of every warm tenant, and of its subjects, with the books. Without traffic it compares
     /// figure by figure; otherwise by checkpoints of each tenant, which the writer compares as of their places.
     pub async fn verify_gate(&self) -> Answer<GateCheck> {
-        if let Some(ends) = self.ends_if_booked().await? {
-            let check = self.compare_all().await?;
-            if self.ends_if_booked().await? == Some(ends) {
-                return Ok(check);
-            }
+        if let Some(ends) = self.ends_if_booked().await?
+            && let Some(check) = self.compare_all(&ends).await?
+        {
+            return Ok(check);
         }
         if !self.core.ledger.is_leased("writer/").await? {
             let why = "events wait in the outboxes and no writer runs";
@@ -100,7 +99,8 @@ impl Reconcile {
         Ok(Some(ends))
     }
 
-    async fn compare_all(&self) -> Answer<GateCheck> {
+    /// Compares figure by figure; none where an event has come since the outboxes ended here.
+    async fn compare_all(&self, ends: &[OutboxId]) -> Answer<Option<GateCheck>> {
         let mut check = GateCheck::default();
         let mut after: Option<TenantCursor> = None;
         loop {
@@ -110,9 +110,13 @@ impl Reconcile {
                 let compared = self.compare(&*self.core.policy.tenant(tenant).await?, &mut check).await;
                 check.pass_over(tenant, compared)?;
             }
+            // After each page: what is compared once something has moved is in vain.
+            if self.ends_if_booked().await?.as_deref() != Some(ends) {
+                return Ok(None);
+            }
             after = page.next;
             if after.is_none() {
-                return Ok(check);
+                return Ok(Some(check));
             }
         }
     }
