@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::amount::{Amount, InvalidAmount};
 use super::factor::Factor;
+use super::field_error::about;
 
 /// The most minor units of one amount that somebody names: hundreds of them still add up to what the books hold.
 const MINOR_UNITS_MAX: i64 = 9_000_000_000_000_000;
@@ -107,6 +108,11 @@ impl Currency {
                 format!("`{name}` must be an amount of {self} with at most {decimals} decimals")
             }
         })
+    }
+
+    /// The same in a decoder, whose message names the field.
+    pub(super) fn money_in(self, name: &str, amount: Amount) -> Result<Money, String> {
+        self.money_of(name, amount).map_err(|message| about(name, message))
     }
 }
 

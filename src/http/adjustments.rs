@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::Caller;
-use super::body::{JsonBody, OptionalJsonBody};
+use super::body::{EmptyBody, JsonBody, OptionalJsonBody};
 use super::headers::IDEMPOTENCY_REPLAYED;
 use super::idempotency;
 use super::list::{FORMAT_PARAMETER, Listing, ReportQuery};
@@ -100,11 +100,6 @@ impl AdjustmentBody {
         })
     }
 }
-
-/// Nothing more is said where an adjustment is decided.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct VerdictBody {}
 
 /// An adjustment.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -339,7 +334,7 @@ pub(super) async fn get_adjustment(
 #[utoipa::path(
     tag = "reports",
     params(("id" = String, Path, description = "The adjustment.")),
-    request_body(content = VerdictBody),
+    request_body(content = EmptyBody),
     responses(
         (status = 200, description = "Booked, or `approved` where a server is away: it is booked later.", body = AdjustmentAnswer),
         (status = 409, description = "`already_resolved`: it was declined.", body = ProblemDocument, content_type = "application/problem+json"),
@@ -350,9 +345,9 @@ pub(super) async fn approve_adjustment(
     state: web::Data<State>,
     caller: Caller,
     id: web::Path<String>,
-    body: OptionalJsonBody<VerdictBody>,
+    body: OptionalJsonBody<EmptyBody>,
 ) -> Result<HttpResponse, Problem> {
-    let (id, OptionalJsonBody(VerdictBody {})) = (adjustment_id(&id)?, body);
+    let (id, OptionalJsonBody(EmptyBody {})) = (adjustment_id(&id)?, body);
     let operations = state.operations.clone();
     let approving = Box::pin(async move { operations.adjustments.approve(id, caller.actor()).await });
     json(HttpResponse::Ok(), &AdjustmentAnswer::from(state.mutate(approving).await??))
@@ -362,7 +357,7 @@ pub(super) async fn approve_adjustment(
 #[utoipa::path(
     tag = "reports",
     params(("id" = String, Path, description = "The adjustment.")),
-    request_body(content = VerdictBody),
+    request_body(content = EmptyBody),
     responses(
         (status = 200, description = "Declined.", body = AdjustmentAnswer),
         (status = 409, description = "`already_resolved`: it is approved.", body = ProblemDocument, content_type = "application/problem+json"),
@@ -373,9 +368,9 @@ pub(super) async fn decline_adjustment(
     state: web::Data<State>,
     caller: Caller,
     id: web::Path<String>,
-    body: OptionalJsonBody<VerdictBody>,
+    body: OptionalJsonBody<EmptyBody>,
 ) -> Result<HttpResponse, Problem> {
-    let (id, OptionalJsonBody(VerdictBody {})) = (adjustment_id(&id)?, body);
+    let (id, OptionalJsonBody(EmptyBody {})) = (adjustment_id(&id)?, body);
     let operations = state.operations.clone();
     let declining = Box::pin(async move { operations.adjustments.decline(id, caller.actor()).await });
     json(HttpResponse::Ok(), &AdjustmentAnswer::from(state.mutate(declining).await??))

@@ -1,20 +1,15 @@
 //! `/v1/admin/gate`: an operator's decisions about the gate.
 
 use actix_web::{HttpResponse, post, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::answer::json;
 use super::auth::Caller;
-use super::body::OptionalJsonBody;
+use super::body::{EmptyBody, OptionalJsonBody};
 use super::problem::Problem;
 use super::state::State;
 use crate::domain::instant::rfc3339;
-
-/// Nothing more is said where the clock is accepted.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct AcceptTimeBody {}
 
 /// What became of it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -31,16 +26,16 @@ struct AcceptedTime {
 /// Accept Redis's clock as it is, after it has stepped: admission and expiry go on by it on every instance.
 #[utoipa::path(
     tag = "admin",
-    request_body(content = AcceptTimeBody),
+    request_body(content = EmptyBody),
     responses((status = 200, description = "It is trusted; who said so is in the audit log.", body = AcceptedTime))
 )]
 #[post("/v1/admin/gate/accept-time")]
 pub(super) async fn accept_time(
     state: web::Data<State>,
     caller: Caller,
-    body: OptionalJsonBody<AcceptTimeBody>,
+    body: OptionalJsonBody<EmptyBody>,
 ) -> Result<HttpResponse, Problem> {
-    let OptionalJsonBody(AcceptTimeBody {}) = body;
+    let OptionalJsonBody(EmptyBody {}) = body;
     let operations = state.operations.clone();
     let accepted = state
         .mutate(Box::pin(async move { operations.calls.admission.accept_time(caller.actor()).await }))

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::Caller;
-use super::body::{JsonBody, OptionalJsonBody};
+use super::body::{EmptyBody, JsonBody, OptionalJsonBody};
 use super::headers::IDEMPOTENCY_REPLAYED;
 use super::idempotency;
 use super::list::Listing;
@@ -145,11 +145,6 @@ impl GrantBody {
         }
     }
 }
-
-/// Nothing more is said where a grant is voided.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct VoidBody {}
 
 /// A grant.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -310,7 +305,7 @@ pub(super) async fn create_grant(
 #[utoipa::path(
     tag = "admin",
     params(("id" = String, Path, description = "The grant.")),
-    request_body(content = VoidBody),
+    request_body(content = EmptyBody),
     responses(
         (status = 200, description = "Voided, or ending where a server is away.", body = GrantAnswer),
         (status = 409, description = "`already_resolved`: it has expired. `in_use`: a plan includes more by it; another plan takes it back.", body = ProblemDocument, content_type = "application/problem+json"),
@@ -321,9 +316,9 @@ pub(super) async fn void_grant(
     state: web::Data<State>,
     caller: Caller,
     id: web::Path<String>,
-    body: OptionalJsonBody<VoidBody>,
+    body: OptionalJsonBody<EmptyBody>,
 ) -> Result<HttpResponse, Problem> {
-    let (id, OptionalJsonBody(VoidBody {})) = (grant_id(&id)?, body);
+    let (id, OptionalJsonBody(EmptyBody {})) = (grant_id(&id)?, body);
     let operations = state.operations.clone();
     let voided =
         state.mutate(Box::pin(async move { operations.grants.void(id, caller.actor()).await })).await??;

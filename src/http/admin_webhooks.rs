@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::Caller;
-use super::body::{JsonBody, OptionalJsonBody};
+use super::body::{EmptyBody, JsonBody, OptionalJsonBody};
 use super::list::Listing;
 use super::problem::{Code, Problem};
 use super::query::Query;
@@ -67,11 +67,6 @@ impl WebhookBody {
         }
     }
 }
-
-/// Nothing more is said where a delivery is replayed.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ReplayBody {}
 
 /// A webhook.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -277,7 +272,7 @@ pub(super) async fn list_deliveries(
         ("id" = String, Path, description = "The webhook."),
         ("delivery" = String, Path, description = "The delivery."),
     ),
-    request_body(content = ReplayBody),
+    request_body(content = EmptyBody),
     responses((status = 200, description = "It waits.", body = DeliveryRow))
 )]
 #[post("/v1/admin/webhooks/{id}/deliveries/{delivery}/replay")]
@@ -285,9 +280,9 @@ pub(super) async fn replay_delivery(
     state: web::Data<State>,
     caller: Caller,
     path: web::Path<(String, String)>,
-    body: OptionalJsonBody<ReplayBody>,
+    body: OptionalJsonBody<EmptyBody>,
 ) -> Result<HttpResponse, Problem> {
-    let (id, OptionalJsonBody(ReplayBody {})) = (webhook_id(&path.0)?, body);
+    let (id, OptionalJsonBody(EmptyBody {})) = (webhook_id(&path.0)?, body);
     let no_such = |_| Problem::new(Code::NotFound, "There is no such delivery.");
     let delivery: DeliveryId = path.1.parse().map_err(no_such)?;
     let operations = state.operations.clone();

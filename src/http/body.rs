@@ -9,7 +9,9 @@ use actix_web::http::header::{self, HeaderMap};
 use actix_web::web::{self, BytesMut};
 use actix_web::{FromRequest, HttpRequest};
 use futures::StreamExt;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
 
 use super::json;
 use super::problem::{Code, Problem};
@@ -83,6 +85,11 @@ impl<T: DeserializeOwned + Default + 'static> FromRequest for OptionalJsonBody<T
         })
     }
 }
+
+/// An object without fields: the path says all that there is to say.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EmptyBody {}
 
 /// A well-formed JSON body of at most `MAX` bytes, as text, once it is asked for.
 pub(super) fn read_text<const MAX: usize>(

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::answer::{List, json};
 use super::auth::{Caller, TenantInPath};
-use super::body::{JsonBody, OptionalJsonBody};
+use super::body::{EmptyBody, JsonBody, OptionalJsonBody};
 use super::headers::IDEMPOTENCY_REPLAYED;
 use super::idempotency;
 use super::list::Listing;
@@ -53,11 +53,6 @@ struct ApproveBody {
     #[schema(value_type = Option<String>, example = "next_period", pattern = "^(now|next_period)$")]
     effective: Option<Effective>,
 }
-
-/// Nothing more is said where a request is declined.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct DeclineBody {}
 
 /// An upgrade request.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -227,7 +222,7 @@ pub(super) async fn approve_upgrade(
 #[utoipa::path(
     tag = "admin",
     params(("id" = String, Path, description = "The request.")),
-    request_body(content = DeclineBody),
+    request_body(content = EmptyBody),
     responses(
         (status = 200, description = "Declined.", body = UpgradeAnswer),
         (status = 409, description = "`already_resolved`: it was approved.", body = ProblemDocument, content_type = "application/problem+json"),
@@ -238,9 +233,9 @@ pub(super) async fn decline_upgrade(
     state: web::Data<State>,
     caller: Caller,
     id: web::Path<String>,
-    body: OptionalJsonBody<DeclineBody>,
+    body: OptionalJsonBody<EmptyBody>,
 ) -> Result<HttpResponse, Problem> {
-    let (id, OptionalJsonBody(DeclineBody {})) = (upgrade_id(&id)?, body);
+    let (id, OptionalJsonBody(EmptyBody {})) = (upgrade_id(&id)?, body);
     let operations = state.operations.clone();
     let declining = Box::pin(async move { operations.upgrades.decline(id, caller.actor()).await });
     json(HttpResponse::Ok(), &UpgradeAnswer::from(state.mutate(declining).await??))

@@ -84,9 +84,7 @@ impl GrantVerbs {
 
     /// Grants, newest first.
     pub async fn list(&self, request: GrantsRequest) -> Answer<Rows<GrantDetails>> {
-        if let Some(tenant) = &request.tenant {
-            self.core.policy.named_tenant(tenant).await?;
-        }
+        self.core.policy.named_if_any(request.tenant.as_ref()).await?;
         let limit = request.page.rows_max();
         let after = request.page.after.as_deref().map(place).transpose()?;
         let rows = self.core.ledger.list_grants(request.tenant.as_ref(), after, limit + 1).await?;

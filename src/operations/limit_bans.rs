@@ -13,7 +13,6 @@ use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::memory::Memory;
 use crate::operations::policy::PolicyVerbs;
-use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{BansRequest, Page, PlacedBy};
 
 /// The detail for a caller whose last try failed.
@@ -111,7 +110,7 @@ impl LimitBans {
     /// Errors: there is none, or it has ended; the audit log cannot be written.
     pub async fn lift(&self, tenant: &TenantId, ban: &LimitBan, actor: &str) -> Answer<()> {
         self.get(tenant, ban).await?;
-        let entry = self.known(tenant).await?;
+        let entry = self.core.policy.named_tenant(tenant).await?;
         self.core.ledger.note_ban_lifted(actor, tenant, &ban.to_string()).await?;
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
@@ -128,12 +127,8 @@ impl LimitBans {
         }
     }
 
-    async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
-        self.core.policy.named_tenant(tenant).await
-    }
-
     async fn read(&self, tenant: &TenantId, place: Place, count: usize) -> Answer<Vec<PlacedBan>> {
-        let entry = self.known(tenant).await?;
+        let entry = self.core.policy.named_tenant(tenant).await?;
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             let now = self.core.script_now();

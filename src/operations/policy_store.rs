@@ -219,6 +219,14 @@ impl PolicyStore {
             .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {id}")))
     }
 
+    /// The same where a filter may name one.
+    pub(super) async fn named_if_any(&self, id: Option<&TenantId>) -> Answer<()> {
+        match id {
+            Some(id) => self.named_tenant(id).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// The tenant, if there is one.
     pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
         let forgotten = self.forgotten.load(Ordering::Acquire);

@@ -69,9 +69,7 @@ impl Upgrades {
     /// Requests, newest first.
     pub async fn list(&self, request: UpgradesRequest) -> Answer<Rows<UpgradeDetails>> {
         let UpgradesRequest { filter, page } = request;
-        if let Some(tenant) = &filter.tenant {
-            self.core.policy.named_tenant(tenant).await?;
-        }
+        self.core.policy.named_if_any(filter.tenant.as_ref()).await?;
         let limit = page.rows_max();
         let after = page.after.as_deref().map(place).transpose()?;
         let rows = self.core.ledger.list_upgrades(&filter, after, limit + 1).await?;

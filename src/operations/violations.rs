@@ -97,9 +97,7 @@ impl Violations {
 
     /// Violations by minute, newest first.
     pub async fn list(&self, request: ViolationsRequest) -> Answer<Rows<MinuteOfViolations>> {
-        if let Some(tenant) = &request.tenant {
-            self.core.policy.named_tenant(tenant).await?;
-        }
+        self.core.policy.named_if_any(request.tenant.as_ref()).await?;
         let subject = match (&request.tenant, request.subject) {
             (_, None) => None,
             (None, Some(_)) => {

@@ -341,13 +341,14 @@ async fn an_event_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_bo
 async fn a_dry_run_is_never_a_replay_and_takes_no_key() {
     let app = spawn_app().await;
     app.with_day_of("10").await;
-    let tried = pages("4").with("dry_run", true);
-    app.post_keyed(RESERVATIONS, "k", tried.clone()).await.expect(200);
+    app.post_keyed(RESERVATIONS, "k", pages("4").with("dry_run", true)).await.expect(200);
     let reserved = app.post_keyed(RESERVATIONS, "k", pages("4")).await.expect(201);
-    for path in [RESERVATIONS, USAGE] {
-        let again = app.post_keyed(path, "k", tried.clone()).await.expect(200);
+    app.use_pages("k", "1").await.expect(201);
+    for (path, amount) in [(RESERVATIONS, "4"), (RESERVATIONS, "5"), (USAGE, "1"), (USAGE, "5")] {
+        let again = app.post_keyed(path, "k", pages(amount).with("dry_run", true)).await.expect(200);
         assert_eq!((&again.body["allowed"], again.body.get("id")), (&json!(true), None), "{again:?}");
-        assert_eq!((again.text("/limits/0/reserved"), again.header("idempotency-replayed")), ("4", ""));
+        assert_eq!((again.text("/lines/0/amount"), again.text("/limits/0/reserved")), (amount, "4"));
+        assert_eq!(again.header("idempotency-replayed"), "");
     }
     assert_eq!(
         app.post_keyed(RESERVATIONS, "k", pages("4")).await.expect(200).body["id"],

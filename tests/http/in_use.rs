@@ -219,3 +219,51 @@ async fn a_meter_that_is_not_booked_keeps_its_decimals_while_a_limit_counts_it()
     assert_eq!(left().await, "9", "it counts anew");
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_off_or_over_or_goes_with_the_change_keeps_no_decimals_and_then_begins_at_zero() {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    let calls = |decimals: u8| with_decimals(decimals).with("unit", "call").with("booked", false);
+    let limit = day_of("10").with("meter", "call").with("class", "rate");
+    app.define("meters/call", calls(0)).await;
+    app.define("operations/call", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
+    app.define("plans/plan", json!({ "limits": [limit] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+    let changed = async |decimals: u8| app.put("/v1/admin/meters/call", calls(decimals)).await;
+    let left = async || {
+        let check = app.post(CHECK, json!({ "tenant": "acme", "operation": "call" })).await.expect(200);
+        check.text("/remaining").to_owned()
+    };
+    assert_eq!(left().await, "9");
+    let off = limit.clone().with("kind", "off");
+    app.define("plans/plan", json!({ "limits": [off] })).await;
+    let on = json!({ "tenant": "acme", "level": "tenant", "limit": "day", "kind": "hard", "reason": "test" });
+    app.define("overrides/on", on).await;
+    changed(2).await.is_problem(422, "validation_failed");
+    app.delete("/v1/admin/overrides/on?tenant=acme").await.expect(204);
+    changed(2).await.expect(200);
+    app.define("plans/plan", json!({ "limits": [limit] })).await;
+    assert_eq!(left().await, "9");
+
+    let ends = limit.clone().with("until", "2026-03-10T13:00:00Z");
+    app.define("plans/plan", json!({ "limits": [ends] })).await;
+    assert_eq!(left().await, "8");
+    changed(0).await.is_problem(422, "validation_failed");
+    app.move_clock("2026-03-10T13:00:00Z").await;
+    changed(0).await.expect(200);
+    app.define("plans/plan", json!({ "limits": [limit] })).await;
+    assert_eq!(left().await, "9");
+
+    let file = async |limits: Value| {
+        let meter = calls(2).with("id", "call");
+        let policy = json!({ "meters": [meter], "plans": [{ "id": "plan", "limits": limits }] });
+        app.post("/v1/admin/policy", json!({ "policy": policy, "prune": ["limits"] })).await
+    };
+    let stays = file(json!([limit])).await;
+    stays.is_problem(422, "validation_failed");
+    assert_eq!(stays.pointers(), ["/policy/meters/0/decimals"]);
+    file(json!([])).await.expect(200);
+    app.define("plans/plan", json!({ "limits": [limit] })).await;
+    assert_eq!(left().await, "9");
+    app.finish().await;
+}

@@ -92,6 +92,24 @@ async fn the_next_period_serves_it_at_once_without_the_ledger(#[case] made_at: &
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn next_periods_are_opened_although_the_quotas_of_recurring_grants_cannot_be_listed() {
+    let app = app().await;
+    assert_eq!(uses(&app, "5").await, 201);
+    granted(&app, "a", recurring("2027-01-01T00:00:00Z")).await;
+    app.drained().await;
+    let unreadable = "INSERT INTO grants SELECT (json_populate_record(g, json_build_object(\
+        'id', gen_random_uuid(), 'meter', 'no meter', 'period_start', '2026-03-01T00:00:00Z'))).* FROM grants g";
+    as_owner(&app.database, unreadable).await.unwrap();
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    assert!(app.app().operations.memory.open_next_periods().await.is_err());
+    let april = "SELECT meter FROM quota_periods WHERE period_start = '2026-04-01T00:00:00Z'";
+    assert_eq!(rows(&app.database, april).await, ["page"]);
+    as_owner(&app.database, "DELETE FROM grants WHERE meter = 'no meter'").await.unwrap();
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_period_has_all_of_it_and_what_is_unburnt_lapses_with_each() {
     let app = app().await;
     granted(&app, "a", recurring("2026-06-15T00:00:00Z").with("priority", 60)).await;

@@ -62,10 +62,6 @@ impl PriceFields {
         value.ok_or_else(|| about(name, format!("a price of the model `{model}` needs `{name}`")))
     }
 
-    fn money(&self, name: &str, amount: Amount) -> Result<Money, String> {
-        self.currency.money_of(name, amount).map_err(|message| about(name, message))
-    }
-
     fn charge(&self) -> Result<Charge, String> {
         let with = |taken: &[&str]| self.only(&[&["charge_on", "included", "minimum"], taken].concat());
         match self.model {
@@ -91,7 +87,7 @@ impl PriceFields {
             }
             PriceModel::Flat => {
                 self.only(&["flat"])?;
-                Ok(Charge::Flat { flat: self.money("flat", self.needs("flat", self.flat)?)? })
+                Ok(Charge::Flat { flat: self.currency.money_in("flat", self.needs("flat", self.flat)?)? })
             }
         }
     }

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::amount::Amount;
 use crate::domain::civil_date::CivilDate;
-use crate::domain::field_error::about;
 use crate::domain::ids::PriceId;
 use crate::domain::money::{Currency, Money, PercentRate};
 
@@ -205,7 +204,7 @@ impl TryFrom<DiscountFields> for Discount {
         let reduction = match (fields.percent, fields.amount, fields.currency) {
             (Some(percent), None, None) => Reduction::Percent(percent),
             (None, Some(amount), Some(currency)) => {
-                Reduction::Fixed { currency, amount: money(currency, amount)? }
+                Reduction::Fixed { currency, amount: currency.money_in("amount", amount)? }
             }
             _ => return Err("a discount has `percent`, or `amount` and `currency`".into()),
         };
@@ -239,7 +238,7 @@ impl TryFrom<CommitmentFields> for Commitment {
     type Error = String;
     fn try_from(fields: CommitmentFields) -> Result<Self, String> {
         let CommitmentFields { amount, currency, from, until } = fields;
-        Ok(Self { currency, amount: money(currency, amount)?, from, until })
+        Ok(Self { currency, amount: currency.money_in("amount", amount)?, from, until })
     }
 }
 
@@ -248,10 +247,6 @@ impl From<Commitment> for CommitmentFields {
         let Commitment { currency, amount, from, until } = commitment;
         Self { amount: written(amount), currency, from, until }
     }
-}
-
-fn money(currency: Currency, amount: Amount) -> Result<Money, String> {
-    currency.money_of("amount", amount).map_err(|message| about("amount", message))
 }
 
 /// It was an amount when it was read: it is never below zero.

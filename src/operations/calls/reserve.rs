@@ -59,14 +59,8 @@ impl Calls {
             (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
             (false, Mode::BestEffort) => ReserveMode::BestEffort,
         };
-        let answer = match self.decide(&request, mode, RESERVE).await {
-            Ok(Decision::New(decided)) => answer_reserve(&request, decided),
-            Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
-            Err(error) => said_of_dry_run(&request, error),
-        };
-        let answer = revealed(&request, answer, reveal_reserved);
-        self.keep_reserve(DecidedCall::Reserve, &request, &answer);
-        self.admission_decided((Call::Reserve, RESERVE), &request, answer)
+        let decision = self.decide(&request, mode, RESERVE).await;
+        self.reserved(&request, decision, (Call::Reserve, RESERVE, DecidedCall::Reserve))
     }
 
     /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
@@ -79,21 +73,32 @@ impl Calls {
 
     /// Whether it would be recorded as usage now: decides like [`Self::record_usage`] and writes nothing.
     pub async fn dry_usage(&self, request: ReserveRequest) -> Answer<Reserved> {
-        let answer = match self.decide(&request, ReserveMode::DryUsage, USAGE).await {
-            Ok(Decision::New(decided)) => answer_reserve(&request, decided),
-            Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
-            Err(error) => said_of_dry_run(&request, error),
+        let decision = self.decide(&request, ReserveMode::DryUsage, USAGE).await;
+        self.reserved(&request, decision, (Call::Usage, USAGE, DecidedCall::Usage))
+    }
+
+    /// The answer of a reserve to a decision, kept and counted as that of this call.
+    fn reserved(
+        &self,
+        request: &ReserveRequest,
+        decision: Answer<Decision>,
+        (call, name, kept): (Call, &str, DecidedCall),
+    ) -> Answer<Reserved> {
+        let answer = match decision {
+            Ok(Decision::New(decided)) => answer_reserve(request, decided),
+            Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(request)),
+            Err(error) => said_of_dry_run(request, error),
         };
-        let answer = revealed(&request, answer, reveal_reserved);
-        self.keep_reserve(DecidedCall::Usage, &request, &answer);
-        self.admission_decided((Call::Usage, USAGE), &request, answer)
+        let answer = revealed(request, answer, reveal_reserved);
+        self.keep_reserve(kept, request, &answer);
+        self.admission_decided((call, name), request, answer)
     }
 
     async fn usage(&self, request: &ReserveRequest, ack: Ack) -> Answer<Reservation> {
         if ack == Ack::Ledger && self.preparation.is_light(&request.work) {
             return Err(nothing_to_wait_for());
         }
-        let (Repeat { id, mut record, limits, degraded, .. }, replayed) =
+        let (Repeat { id, mut record, limits, degraded }, replayed) =
             match self.decide(request, ReserveMode::Usage, USAGE).await? {
                 Decision::Repeat(repeat) => (*repeat, true),
                 Decision::New(decided) => (self.recorded(request, decided)?, false),

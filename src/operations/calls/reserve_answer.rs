@@ -57,16 +57,13 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
                 ..blank(request)
             })
         }
-        ReserveOutcome::Refused { .. } if request.dry_run => {
-            let error = refusal_or_fault(&prepared, &resolved.counters, outcome, best_effort, policy_now_ms);
-            let OperationError::Refused(refusal) = error else { return Err(error) };
-            let nothing = vec![Units::ZERO; prepared.units.len()];
-            Ok(Reserved {
-                lines: lines(if best_effort { &nothing } else { &prepared.units }),
-                ..refused_dry_run(request, *refusal)
+        other => {
+            let error = refusal_or_fault(&prepared, &resolved.counters, other, best_effort, policy_now_ms);
+            said_of_dry_run(request, error).map(|said| {
+                let nothing = vec![Units::ZERO; prepared.units.len()];
+                Reserved { lines: lines(if best_effort { &nothing } else { &prepared.units }), ..said }
             })
         }
-        other => Err(refusal_or_fault(&prepared, &resolved.counters, other, best_effort, policy_now_ms)),
     }
 }
 

@@ -35,12 +35,14 @@ impl Memory {
     /// restored. Those that are open already follow policy.
     pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
         let (mut done, mut left) = (NextPeriods::default(), LeftPartitions::default());
-        self.open_recurring(&mut done, &mut left).await?;
+        // Its error waits: whatever the books answer it, the next periods must be open when a month turns.
+        let recurring = self.open_recurring(&mut done, &mut left).await;
         self.open_ahead(&mut done).await?;
         done.followed = u64::try_from(self.follow_policy(None, &mut left).await?.len()).unwrap_or(u64::MAX);
         if done.followed > 0 {
             self.send_untold_except(&mut left).await?;
         }
+        recurring?;
         left.end_run(done)
     }
 

@@ -10,9 +10,7 @@ impl Reads {
     /// Adjustments, newest first.
     pub async fn list_adjustments(&self, request: AdjustmentsRequest) -> Answer<Rows<AdjustmentDetails>> {
         let AdjustmentsRequest { filter, page } = request;
-        if let Some(tenant) = &filter.tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(filter.tenant.as_ref()).await?;
         let limit = page.rows_max();
         let after = page.after.as_deref().map(place).transpose()?;
         let as_of_ms = self.books.now_ms().await?;

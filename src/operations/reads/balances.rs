@@ -16,9 +16,7 @@ impl Reads {
     /// the same instant.
     pub async fn balances(&self, request: BalancesRequest) -> Answer<Rows<BalanceAsOf>> {
         let BalancesRequest { filter, at_ms, page } = request;
-        if let Some(tenant) = &filter.tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(filter.tenant.as_ref()).await?;
         let (begun_ms, mut after) = page.after.as_deref().map(place).transpose()?.unzip();
         let span = self.books.balances_span().await?;
         let at_ms = begun_ms.or(at_ms).unwrap_or(span.now_ms);

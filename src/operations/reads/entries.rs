@@ -54,9 +54,7 @@ impl Reads {
 
     async fn entries_asked(&self, request: EntriesRequest) -> Answer<(Option<TenantId>, EntryFilter)> {
         let EntriesRequest { tenant, filter, page: _ } = request;
-        if let Some(tenant) = &tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(tenant.as_ref()).await?;
         Ok((tenant, filter))
     }
 }

@@ -9,7 +9,7 @@ use crate::operations::requests::EstimatesRequest;
 impl Reads {
     /// The estimates of a tenant as they are now, in the order of operations and meters. Archived operations have none.
     pub async fn list_estimates(&self, request: EstimatesRequest) -> Answer<Rows<ListedEstimate>> {
-        self.known(&request.tenant).await?;
+        self.core.policy.named_tenant(&request.tenant).await?;
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let policy = self.core.policy.current();

@@ -9,9 +9,7 @@ use crate::operations::requests::{Ack, LeakedRequest};
 impl Reads {
     /// Reservations that expired and were never consumed, as booked, the last to expire first.
     pub async fn leaked_holds(&self, request: LeakedRequest) -> Answer<Rows<Reservation>> {
-        if let Some(tenant) = &request.filter.tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(request.filter.tenant.as_ref()).await?;
         let after = request.page.after.as_deref().map(|text| self.expired_place(text)).transpose()?;
         let limit = request.page.rows_max();
         let as_of_ms = self.books.now_ms().await?;

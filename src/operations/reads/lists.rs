@@ -1,7 +1,5 @@
 //! Reads of the books: usage and reservations, a page at a time, newest first.
 
-use std::sync::Arc;
-
 use super::Reads;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{LimitId, TenantId};
@@ -82,7 +80,7 @@ impl Reads {
         let now_ms = self.core.clock.now_ms();
         let (calendars, start_ms): (Calendars, i64) = match tenant {
             Some(tenant) => {
-                let entry = self.known(tenant).await?;
+                let entry = self.core.policy.named_tenant(tenant).await?;
                 let window = entry.calendars.window(window.unwrap_or(WindowKind::Period), now_ms);
                 (entry.calendars.clone(), window.start_ms)
             }
@@ -108,7 +106,7 @@ impl Reads {
     /// A tenant's reservations, from the ledger. A page has fewer of them than asked for, or none, where many were read
     /// that the filter leaves out: the next one goes on.
     pub async fn list_reservations(&self, request: ReservationsRequest) -> Answer<Rows<Reservation>> {
-        let entry = self.known(&request.tenant).await?;
+        let entry = self.core.policy.named_tenant(&request.tenant).await?;
         let counted_by = request.counted_by.as_ref();
         let counting = counted_by.map(|limit| Counting::new(&entry, limit, self.core.gate_now_ms()));
         let filter =
@@ -141,10 +139,6 @@ impl Reads {
         }
         let page = Rows::page(found, limit, |(place, _)| place_text(*place));
         Ok(page.map(|(_, reservation)| reservation))
-    }
-
-    pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
-        self.core.policy.named_tenant(tenant).await
     }
 
     fn reservation_place(&self, text: &str) -> Answer<ReservationCursor> {

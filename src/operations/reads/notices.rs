@@ -10,7 +10,7 @@ use crate::operations::requests::NoticesRequest;
 impl Reads {
     /// Notices of a tenant's quotas, newest first.
     pub async fn list_notices(&self, request: NoticesRequest) -> Answer<Rows<QuotaNotice>> {
-        self.known(&request.filter.tenant).await?;
+        self.core.policy.named_tenant(&request.filter.tenant).await?;
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let found = self.core.ledger.quota_notices(&request.filter, after.as_ref(), limit + 1).await?;

@@ -28,7 +28,7 @@ type Grants = BTreeMap<MeterId, Vec<GrantLeft>>;
 impl Reads {
     /// Quotas and limits of a tenant (and of one subject), as they are now.
     pub async fn read_quota(&self, request: QuotaRequest) -> Answer<QuotaStatus> {
-        let entry = self.known(&request.tenant).await?;
+        let entry = self.core.policy.named_tenant(&request.tenant).await?;
         let mut at_ms = self.core.gate_now_ms();
         // Its figures include parked calls, so those are delivered first; where they cannot be, the read still
         // answers.

@@ -14,9 +14,7 @@ impl Reads {
         &self,
         request: ReconciliationsRequest,
     ) -> Answer<Rows<Reconciliation>> {
-        if let Some(tenant) = &request.filter.tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(request.filter.tenant.as_ref()).await?;
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let as_of_ms = self.books.now_ms().await?;

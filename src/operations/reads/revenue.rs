@@ -9,9 +9,7 @@ use crate::operations::requests::RevenueRequest;
 impl Reads {
     /// Revenue by currency and the groups asked for, the latest period first.
     pub async fn revenue(&self, request: RevenueRequest) -> Answer<Rows<Revenue>> {
-        if let Some(tenant) = &request.filter.tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(request.filter.tenant.as_ref()).await?;
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let (rows, as_of_ms) = self.books.revenue(&request.filter, after.as_ref(), limit + 1).await?;

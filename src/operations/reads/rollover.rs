@@ -10,9 +10,7 @@ use crate::operations::requests::RolloverRequest;
 impl Reads {
     /// Closed periods with all their accounts, the last to end first.
     pub async fn rollovers(&self, request: RolloverRequest) -> Answer<Rows<ClosedPeriod>> {
-        if let Some(tenant) = &request.filter.tenant {
-            self.known(tenant).await?;
-        }
+        self.core.policy.named_if_any(request.filter.tenant.as_ref()).await?;
         let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
         let as_of_ms = self.books.now_ms().await?;

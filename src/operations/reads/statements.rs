@@ -16,7 +16,7 @@ impl Reads {
     /// What a period costs so far, in one currency, from what is booked of it.
     pub async fn draft_statement(&self, request: DraftRequest) -> Answer<StatementDetails> {
         let DraftRequest { tenant, currency, period } = request;
-        let entry = self.known(&tenant).await?;
+        let entry = self.core.policy.named_tenant(&tenant).await?;
         let mut draft = match period {
             DraftPeriod::Open => self.open_period(&tenant, &entry).await?,
             DraftPeriod::Closing => self.closing_period(&tenant, &entry).await?,
@@ -100,7 +100,7 @@ impl Reads {
 
     /// A tenant's issued statements and notes, newest first.
     pub async fn list_statements(&self, request: StatementsRequest) -> Answer<Rows<ListedStatement>> {
-        self.known(&request.tenant).await?;
+        self.core.policy.named_tenant(&request.tenant).await?;
         if let Some(corrects) = request.corrects {
             self.issued(&request.tenant, corrects).await?;
         }
@@ -114,7 +114,7 @@ impl Reads {
 
     /// A tenant's statement or credit note of this number.
     pub async fn read_statement(&self, tenant: TenantId, number: u64) -> Answer<StatementDetails> {
-        let entry = self.known(&tenant).await?;
+        let entry = self.core.policy.named_tenant(&tenant).await?;
         let IssuedStatement { document, hash, billed_in_ms } = self.issued(&tenant, number).await?;
         let (currency, issued_at_ms) = (document.currency, document.issued_at_ms);
         let window = |at_ms| entry.calendars.window(WindowKind::Period, at_ms);

@@ -21,8 +21,10 @@ use crate::operations::policy_store::TenantEntry;
 /// How long the writer may take to reach a page's checkpoints.
 const JUDGED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How many subjects of a tenant are listed at once: each list reads all use of their windows.
-const SUBJECTS_LISTED: usize = 5_000;
+/// How many subjects of a tenant are listed at once, some 10 MB: each list reads all use of their windows again.
+const SUBJECTS_LISTED: usize = 50_000;
+/// Where so many tenants in a row take too long for a statement, it is the ledger that is slow, for all of them.
+const SLOW_IN_A_ROW: usize = 3;
 
 /// The result of comparing the gate with the ledger.
 #[derive(Debug, Default)]
@@ -37,13 +39,22 @@ pub struct GateCheck {
     pub undecided: Vec<String>,
     /// Why nothing was compared, if so.
     pub skipped: Option<String>,
+    /// How many of the last tenants took too long for a statement, one after another.
+    slow_in_a_row: usize,
 }
 
 impl GateCheck {
     /// Records a tenant whose counters cannot be read as a fault, because its calls fail. It does not stop the
-    /// comparison of others, nor does one of which too much would have to be read at once; only an absent server does.
+    /// comparison of others, nor does one of which too much would have to be read at once. An absent server does, and
+    /// one that is too slow for several in a row.
     fn pass_over(&mut self, tenant: &TenantId, compared: Answer<()>) -> Answer<()> {
+        let is_slow = compared.as_ref().is_err_and(OperationError::is_statement_timeout);
+        self.slow_in_a_row = if is_slow { self.slow_in_a_row + 1 } else { 0 };
         match compared {
+            Err(OperationError::LedgerUnavailable(why)) if self.slow_in_a_row == SLOW_IN_A_ROW => {
+                let ended = format!("the comparison ended after {SLOW_IN_A_ROW} tenants in a row: {why}");
+                return Err(OperationError::LedgerUnavailable(ended));
+            }
             Err(error @ OperationError::Internal(_)) => self.faults.push(format!("tenant {tenant}: {error}")),
             Err(error) if error.may_be_of_one() => self.undecided.push(format!("tenant {tenant}: {error}")),
             other => return other,
@@ -56,11 +67,10 @@ impl Reconcile {
     /// Compares the counters of every warm tenant, and of its subjects, with the books. Without traffic it compares
     /// figure by figure; otherwise by checkpoints of each tenant, which the writer compares as of their places.
     pub async fn verify_gate(&self) -> Answer<GateCheck> {
-        if let Some(ends) = self.ends_if_booked().await? {
-            let check = self.compare_all().await?;
-            if self.ends_if_booked().await? == Some(ends) {
-                return Ok(check);
-            }
+        if let Some(ends) = self.ends_if_booked().await?
+            && let Some(check) = self.compare_all(&ends).await?
+        {
+            return Ok(check);
         }
         if !self.core.ledger.is_leased("writer/").await? {
             let why = "events wait in the outboxes and no writer runs";
@@ -89,7 +99,8 @@ impl Reconcile {
         Ok(Some(ends))
     }
 
-    async fn compare_all(&self) -> Answer<GateCheck> {
+    /// Compares figure by figure; none where an event has come since the outboxes ended here.
+    async fn compare_all(&self, ends: &[OutboxId]) -> Answer<Option<GateCheck>> {
         let mut check = GateCheck::default();
         let mut after: Option<TenantCursor> = None;
         loop {
@@ -99,9 +110,13 @@ impl Reconcile {
                 let compared = self.compare(&*self.core.policy.tenant(tenant).await?, &mut check).await;
                 check.pass_over(tenant, compared)?;
             }
+            // After each page: what is compared once something has moved is in vain.
+            if self.ends_if_booked().await?.as_deref() != Some(ends) {
+                return Ok(None);
+            }
             after = page.next;
             if after.is_none() {
-                return Ok(check);
+                return Ok(Some(check));
             }
         }
     }
@@ -353,4 +368,22 @@ fn fault(tenant: &TenantId, counter: &str, gate: &(String, String), books: &(Str
         "tenant {tenant} {counter}: the gate has consumed {} and reserved {}, the ledger {} and {}",
         gate.0, gate.1, books.0, books.1
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::STATEMENT_TIMEOUT;
+
+    #[test]
+    fn one_slow_tenant_is_passed_over_and_several_in_a_row_end_the_comparison() {
+        let (tenant, mut check) = (TenantId::parse("acme").unwrap(), GateCheck::default());
+        let slow = || Err(OperationError::LedgerUnavailable(format!("canceled by {STATEMENT_TIMEOUT}")));
+        for compared in [slow(), slow(), Ok(()), slow(), slow()] {
+            check.pass_over(&tenant, compared).unwrap();
+        }
+        assert_eq!((check.undecided.len(), check.faults.len()), (4, 0), "{check:?}");
+        let ended = check.pass_over(&tenant, slow()).unwrap_err().to_string();
+        assert!(ended.contains("after 3 tenants in a row"), "{ended}");
+    }
 }
