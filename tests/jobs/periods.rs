@@ -140,6 +140,20 @@ async fn what_recurs_is_given_again_without_use_once_its_tenant_is_no_longer_arc
     app.finish().await;
 }
 
+/// Of how many quotas with a recurring grant in force no period is open at an instant.
+async fn to_open(app: &TestApp, instant: &str) -> usize {
+    let at_ms = instant.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    app.app().ledger.quotas_to_open(at_ms, None, 10).await.unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_opens_no_period_that_was_on_before_it_was_given() {
+    let app = with_what_recurs().await;
+    let (before, on, after) = ("2026-02-10T12:00:00Z", "2026-03-10T12:00:00Z", "2026-04-10T12:00:00Z");
+    assert_eq!([to_open(&app, before).await, to_open(&app, on).await, to_open(&app, after).await], [0, 0, 1]);
+    app.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn where_jobs_come_late_what_recurs_is_given_now_and_in_each_month_before_by_its_close() {
     let app = with_what_recurs().await;

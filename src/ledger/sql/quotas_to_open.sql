@@ -3,7 +3,7 @@
 SELECT DISTINCT g.tenant, g.meter
 FROM grants g
 JOIN tenants t ON t.id = g.tenant AND NOT t.archived
-WHERE g.recurrence = 'period' AND g.voided_at IS NULL AND g.expires_at > $1
+WHERE g.recurrence = 'period' AND g.voided_at IS NULL AND g.effective_at <= $1 AND g.expires_at > $1
     AND (g.period_start IS NOT NULL OR g.settled_at IS NOT NULL)
     AND ($2::text IS NULL OR (g.tenant, g.meter) > ($2, $3))
     AND NOT EXISTS (
