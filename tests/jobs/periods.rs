@@ -6,7 +6,7 @@ use tollgate::domain::reservation::ReservationState;
 
 use super::continued_grants::{self, granted, on, remaining, run, until};
 use super::statements::faults;
-use crate::ledger::rows;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -151,6 +151,20 @@ async fn what_recurs_opens_no_period_that_was_on_before_it_was_given() {
     let app = with_what_recurs().await;
     let (before, on, after) = ("2026-02-10T12:00:00Z", "2026-03-10T12:00:00Z", "2026-04-10T12:00:00Z");
     assert_eq!([to_open(&app, before).await, to_open(&app, on).await, to_open(&app, after).await], [0, 0, 1]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_opens_no_period_that_is_closed_while_it_is_on() {
+    let app = with_what_recurs().await;
+    // As where a wrong clock has closed it, and the period itself is gone.
+    let closed = "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage) \
+        VALUES ('acme', 'page', '2026-04-01Z', '2026-05-01Z', '2026-05-01 01:00Z', 0, 0)";
+    as_owner(&app.database, closed).await.unwrap();
+    let (on, after) = ("2026-04-10T12:00:00Z", "2026-05-10T12:00:00Z");
+    assert_eq!([to_open(&app, on).await, to_open(&app, after).await], [0, 1]);
+    as_owner(&app.database, "DELETE FROM period_closures").await.unwrap();
+    assert_eq!(to_open(&app, on).await, 1);
     app.finish().await;
 }
 
