@@ -169,6 +169,31 @@ async fn what_recurs_opens_no_period_that_is_closed_while_it_is_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_runs_that_open_the_same_period_one_has_opened_it() {
+    let app = with_what_recurs().await;
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    // Both list the quota before either opens its period.
+    client.batch_execute("BEGIN; SELECT FROM tenants FOR UPDATE").await.unwrap();
+    let both_wait = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity \
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        wait_for("both runs wait for the tenant", Duration::from_secs(30), async || {
+            (rows(&app.database, waiting).await == ["2"]).then_some(())
+        })
+        .await;
+        client.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (one, other, ()) = tokio::join!(opened(&app), opened(&app), both_wait);
+    assert_eq!(one + other, 1);
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "05 60"]);
+    run(&app).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_jobs_come_late_what_recurs_is_given_now_and_in_each_month_before_by_its_close() {
     let app = with_what_recurs().await;
     app.move_clock("2026-06-10T12:00:00Z").await;

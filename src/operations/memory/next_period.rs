@@ -92,8 +92,8 @@ impl Memory {
         done: &mut NextPeriods,
     ) -> Answer<()> {
         let Some((entry, quota)) = self.current_quota(tenant, meter, now_ms).await? else { return Ok(()) };
-        let capacity = self.open_period(&entry, &quota).await?;
-        done.opened += 1;
+        let (capacity, is_new) = self.open_period(&entry, &quota).await?;
+        done.opened += u64::from(is_new);
         let script_now = self.core.script_now();
         match self.core.gate.set_capacity(partition, tenant, &capacity, script_now).await? {
             RestoreOutcome::StillCold => {}
