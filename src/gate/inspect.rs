@@ -138,7 +138,7 @@ impl Gate {
                 rows.extend(state::field_rows(&self.fields(key).await?.0));
                 rows
             }
-            KeyOf::Log(..) | KeyOf::LightLog(..) => {
+            KeyOf::Log(..) => {
                 let mut rows =
                     vec![count_row("entries and sums", self.number(redis::cmd("ZCARD").arg(key)).await?)];
                 let mut command = redis::cmd("ZRANGE");
@@ -201,7 +201,7 @@ fn expected_type(of: &KeyOf) -> &'static str {
         }
         KeyOf::Outbox(_) => "stream",
         KeyOf::Due(..) => "list",
-        KeyOf::Log(..) | KeyOf::LightLog(..) | KeyOf::Bans(..) | KeyOf::Holds(_) => "zset",
+        KeyOf::Log(..) | KeyOf::Bans(..) | KeyOf::Holds(_) => "zset",
         KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) | KeyOf::Work(..) | KeyOf::Taken(..) => "string",
     }
 }

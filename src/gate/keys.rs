@@ -31,10 +31,8 @@ pub enum KeyOf {
     Light(Partition, TenantId, Option<SubjectHash>),
     /// The filter of a tenant's subjects that the ledger has.
     KnownSubjects(Partition, TenantId),
-    /// The log of a counter of the tenant or of one of its subjects.
-    Log(Partition, TenantId, Option<SubjectHash>, CounterField),
-    /// The log of such a light counter.
-    LightLog(Partition, TenantId, Option<SubjectHash>, CounterField),
+    /// The log of a counter of the tenant or of one of its subjects, and whether the counter is light.
+    Log(Partition, TenantId, Option<SubjectHash>, CounterField, bool),
     /// The first submission of some work of a tenant.
     Work(Partition, TenantId, WorkHash),
     /// The counters of global limits.
@@ -145,29 +143,9 @@ impl Keys {
         tenant: &TenantId,
         subject: Option<SubjectHash>,
         field: CounterField,
+        is_light: bool,
     ) -> String {
-        self.log_of("log:", partition, tenant, subject, field)
-    }
-
-    /// The log of a light counter of the tenant or of one of its subjects.
-    pub fn light_log(
-        &self,
-        partition: Partition,
-        tenant: &TenantId,
-        subject: Option<SubjectHash>,
-        field: CounterField,
-    ) -> String {
-        self.log_of("light-log:", partition, tenant, subject, field)
-    }
-
-    fn log_of(
-        &self,
-        kind: &str,
-        partition: Partition,
-        tenant: &TenantId,
-        subject: Option<SubjectHash>,
-        field: CounterField,
-    ) -> String {
+        let kind = if is_light { "light-log:" } else { "log:" };
         match subject {
             None => self.key(partition, &[kind, tenant.as_str(), ":", field.as_str()]),
             Some(hash) => {
@@ -239,10 +217,7 @@ impl Keys {
                 let (holder, field) = counter.rsplit_once(':')?;
                 let (tenant, subject) = holder_here(holder)?;
                 let field = CounterField(field.as_bytes().try_into().ok()?);
-                match kind {
-                    "log" => KeyOf::Log(partition, tenant, subject, field),
-                    _ => KeyOf::LightLog(partition, tenant, subject, field),
-                }
+                KeyOf::Log(partition, tenant, subject, field, kind == "light-log")
             }
             ("work", work) => {
                 let (tenant, hash) = work.rsplit_once(':')?;
@@ -272,9 +247,8 @@ impl Keys {
             KeyOf::Subject(partition, tenant, hash) => self.subject(*partition, tenant, *hash),
             KeyOf::Light(partition, tenant, hash) => self.light(*partition, tenant, *hash),
             KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
-            KeyOf::Log(partition, tenant, subject, field) => self.log(*partition, tenant, *subject, *field),
-            KeyOf::LightLog(partition, tenant, subject, field) => {
-                self.light_log(*partition, tenant, *subject, *field)
+            KeyOf::Log(partition, tenant, subject, field, is_light) => {
+                self.log(*partition, tenant, *subject, *field, *is_light)
             }
             KeyOf::Work(partition, tenant, hash) => self.work(*partition, tenant, *hash),
             KeyOf::Global(partition) => self.global(*partition),
@@ -388,6 +362,9 @@ mod tests {
         let partition = Partition::of(&tenant, 4);
         let ids = crate::domain::ids::ReservationIds::new(&[7; 32]);
         let id = ids.fresh(partition, 1_700_000_000_000, 9);
+        let log = |subject, is_light| {
+            KeyOf::Log(partition, tenant.clone(), subject, CounterField(*b"AAbb01-_"), is_light)
+        };
         for of in [
             KeyOf::Meta(partition),
             KeyOf::Outbox(partition),
@@ -400,20 +377,10 @@ mod tests {
             KeyOf::Light(partition, tenant.clone(), None),
             KeyOf::Light(partition, tenant.clone(), Some(SubjectHash(*b"=abcdefghijkl"))),
             KeyOf::KnownSubjects(partition, tenant.clone()),
-            KeyOf::Log(partition, tenant.clone(), None, CounterField(*b"AAbb01-_")),
-            KeyOf::Log(
-                partition,
-                tenant.clone(),
-                Some(SubjectHash(*b"=abcdefghijkl")),
-                CounterField(*b"AAbb01-_"),
-            ),
-            KeyOf::LightLog(partition, tenant.clone(), None, CounterField(*b"AAbb01-_")),
-            KeyOf::LightLog(
-                partition,
-                tenant.clone(),
-                Some(SubjectHash(*b"=abcdefghijkl")),
-                CounterField(*b"AAbb01-_"),
-            ),
+            log(None, false),
+            log(Some(SubjectHash(*b"=abcdefghijkl")), false),
+            log(None, true),
+            log(Some(SubjectHash(*b"=abcdefghijkl")), true),
             KeyOf::Work(partition, tenant.clone(), WorkHash(*b"AAbb01-_AAbb01-_")),
             KeyOf::Global(partition),
             KeyOf::Taken(partition, id),

@@ -20,8 +20,8 @@ struct SubjectRow {
 }
 
 impl Ledger {
-    /// Subjects of these kinds with usage since an instant (unix ms) or with open holds, in the order of their numbers,
-    /// after the number `after`, at most `limit`.
+    /// Subjects of these kinds with usage since an instant (unix ms) or with open holds, but those whose names were
+    /// erased, in the order of their numbers, after the number `after`, at most `limit`.
     pub async fn active_subjects(
         &self,
         tenant: &TenantId,

@@ -170,7 +170,7 @@ pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quota_changes::{ClaimedChange, QuotaChange, WantedChange};
 pub use quota_notices::{NoticeChanges, NoticeCursor, NoticeFilter, QuotaNotice};
 pub(crate) use quotas::PeriodKey;
-pub use quotas::{QuotaCapacity, QuotaPeriod};
+pub use quotas::{OpenedPeriod, QuotaCapacity, QuotaPeriod};
 pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFilter};
 pub use recurring::RepeatsEnded;
 pub use repeats::RepeatToUndo;

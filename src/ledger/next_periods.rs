@@ -70,7 +70,7 @@ struct Quota {
 }
 
 impl Ledger {
-    /// Quotas with a recurring grant that lasts beyond `now_ms` (unix ms) of which no period is open then; not those of
+    /// Quotas with a recurring grant in force at `now_ms` (unix ms) of which no period is open then; not those of
     /// archived tenants. At most `limit`, by tenant and meter, after `after`.
     pub async fn quotas_to_open(
         &self,

@@ -75,6 +75,15 @@ pub struct QuotaPeriod {
     pub tenant_version: u64,
 }
 
+/// A quota's period that is open now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenedPeriod {
+    /// Its capacity, and the next period's where that is open too.
+    pub capacity: QuotaCapacity,
+    /// Whether it was not open before.
+    pub is_new: bool,
+}
+
 /// A quota's period about to be opened.
 #[derive(Clone)]
 pub(crate) struct Opening {
@@ -237,8 +246,7 @@ pub(crate) async fn read_open(
 }
 
 impl Ledger {
-    /// Opens this period of a tenant's quota. If it is open already, the terms it was opened with stay. Returns its
-    /// capacity, and the next period's where that is open too.
+    /// Opens this period of a tenant's quota. If it is open already, the terms it was opened with stay.
     ///
     /// Errors: [`Conflict::TenantMoved`] where it is not open and the tenant has another version by now.
     pub async fn open_quota_period(
@@ -246,7 +254,7 @@ impl Ledger {
         tenant: &TenantId,
         meter: &MeterId,
         period: &QuotaPeriod,
-    ) -> Result<QuotaCapacity, LedgerError> {
+    ) -> Result<OpenedPeriod, LedgerError> {
         let partition = self.partition_of(tenant).await?;
         self.ensure_months_of([period.period_ms.0].into_iter()).await?;
         let opening = Opening::of(partition, tenant, meter, period);
@@ -278,12 +286,12 @@ impl Ledger {
     }
 }
 
-async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<QuotaCapacity, LedgerError> {
+async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<OpenedPeriod, LedgerError> {
     let opened = open_all(connection, opening.partition, std::slice::from_ref(&opening)).await?;
     let wanted = [(opening.tenant, opening.meter, opening.period_ms.0)];
     let open = read_with_next(connection, &wanted).await?;
     if let Some((_, capacity)) = open.into_iter().next() {
-        return Ok(capacity);
+        return Ok(OpenedPeriod { capacity, is_new: opened.new > 0 });
     }
     opened.check()?;
     Err(LedgerError::Damaged("a quota's period that was just opened is gone".into()))

@@ -12,6 +12,7 @@ use tollgate::app::{App, Role};
 use tollgate::gate::ExpireReport;
 
 use super::gate_away::park_consume;
+use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -216,6 +217,41 @@ async fn nothing_is_redelivered_while_redis_clock_is_not_trusted() {
     .await;
     let read = app.read(&id).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "2"));
+    behind.stop().await;
+    app.finish().await;
+}
+
+#[rstest::rstest]
+#[case::it_leaps_seventy_days_ahead(70 * 86_400)]
+#[case::it_is_set_back_by_twenty_years(-20 * 365 * 86_400)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_opens_no_period_of_a_redis_clock_that_is_not_trusted(#[case] step_s: i64) {
+    let app = an_app().without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    let recurring = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "promotional", "recurrence": "period",
+        "expires_at": "2040-01-01T00:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "recurs", recurring).await.expect(201);
+    app.use_pages("warm", "1").await.expect(201);
+    app.drained().await;
+    let ahead_s = Arc::new(AtomicI64::new(0));
+    let redis_url = skewed(&app, ahead_s.clone()).await;
+    let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
+    becomes_ready(&app, &behind, "ok").await;
+
+    ahead_s.store(step_s, Ordering::SeqCst);
+    becomes_ready(&app, &behind, "degraded").await;
+    behind.operations.memory.next_periods_due().await.unwrap();
+    behind.operations.memory.open_next_periods().await.unwrap();
+    // On a month's last day the next period is opened ahead, by the host's clock.
+    let of_another_time = "SELECT period_start FROM quota_periods \
+        WHERE period_end <= now() OR period_start > now() + interval '2 days'";
+    assert_eq!(rows(&app.database, of_another_time).await, [""; 0]);
+
+    ahead_s.store(0, Ordering::SeqCst);
+    becomes_ready(&app, &behind, "ok").await;
+    call(&app, &behind, Method::POST, RESERVATIONS, pages("59")).await.expect(201);
     behind.stop().await;
     app.finish().await;
 }

@@ -242,8 +242,8 @@ async fn a_period_opened_by_an_older_calendar_ends_where_the_current_calendar_sa
     let version = &rows(&app.database, "SELECT version FROM tenants WHERE id = 'acme'").await[0];
     let period =
         QuotaPeriod { decimals, period_ms: by_the_old, terms, tenant_version: version.parse().unwrap() };
-    let told = app.app().ledger.open_quota_period(&acme, &page, &period).await.unwrap();
-    assert_eq!(told.until_ms, ms("2026-04-10T00:00:00Z"));
+    let opened = app.app().ledger.open_quota_period(&acme, &page, &period).await.unwrap();
+    assert_eq!(opened.capacity.until_ms, ms("2026-04-10T00:00:00Z"));
     for table in [PERIODS, BALANCES] {
         assert_eq!(rows(&app.database, table).await[1], "2026-04-01T00:00:00 2026-04-10T00:00:00");
     }

@@ -6,7 +6,7 @@ use tollgate::domain::reservation::ReservationState;
 
 use super::continued_grants::{self, granted, on, remaining, run, until};
 use super::statements::faults;
-use crate::ledger::rows;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
@@ -137,6 +137,59 @@ async fn what_recurs_is_given_again_without_use_once_its_tenant_is_no_longer_arc
     on(&app, "2026-06-10T12:00:00Z").await;
     assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "05 60", "06 60"]);
     assert_eq!(faults(&app).await, [""; 0]);
+    app.finish().await;
+}
+
+/// Of how many quotas with a recurring grant in force no period is open at an instant.
+async fn to_open(app: &TestApp, instant: &str) -> usize {
+    let at_ms = instant.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    app.app().ledger.quotas_to_open(at_ms, None, 10).await.unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_opens_no_period_that_was_on_before_it_was_given() {
+    let app = with_what_recurs().await;
+    let (before, on, after) = ("2026-02-10T12:00:00Z", "2026-03-10T12:00:00Z", "2026-04-10T12:00:00Z");
+    assert_eq!([to_open(&app, before).await, to_open(&app, on).await, to_open(&app, after).await], [0, 0, 1]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_recurs_opens_no_period_that_is_closed_while_it_is_on() {
+    let app = with_what_recurs().await;
+    // As where a wrong clock has closed it, and the period itself is gone.
+    let closed = "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage) \
+        VALUES ('acme', 'page', '2026-04-01Z', '2026-05-01Z', '2026-05-01 01:00Z', 0, 0)";
+    as_owner(&app.database, closed).await.unwrap();
+    let (on, after) = ("2026-04-10T12:00:00Z", "2026-05-10T12:00:00Z");
+    assert_eq!([to_open(&app, on).await, to_open(&app, after).await], [0, 1]);
+    as_owner(&app.database, "DELETE FROM period_closures").await.unwrap();
+    assert_eq!(to_open(&app, on).await, 1);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_runs_that_open_the_same_period_one_has_opened_it() {
+    let app = with_what_recurs().await;
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    // Both list the quota before either opens its period.
+    client.batch_execute("BEGIN; SELECT FROM tenants FOR UPDATE").await.unwrap();
+    let both_wait = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity \
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        wait_for("both runs wait for the tenant", Duration::from_secs(30), async || {
+            (rows(&app.database, waiting).await == ["2"]).then_some(())
+        })
+        .await;
+        client.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (one, other, ()) = tokio::join!(opened(&app), opened(&app), both_wait);
+    assert_eq!(one + other, 1);
+    assert_eq!(rows(&app.database, GRANTED).await, ["03 60", "05 60"]);
+    run(&app).await;
     app.finish().await;
 }
 

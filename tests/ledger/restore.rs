@@ -1,6 +1,8 @@
 use tollgate::domain::amount::{Decimals, Units};
 use tollgate::domain::ids::OperationId;
-use tollgate::ledger::{Conflict, CounterAsk, Ledger, LedgerError, QuotaCapacity, QuotaPeriod, RestoreAsk};
+use tollgate::ledger::{
+    Conflict, CounterAsk, Ledger, LedgerError, OpenedPeriod, QuotaCapacity, QuotaPeriod, RestoreAsk,
+};
 
 use super::events::{
     HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, including, meter, partition, tenant, units, user,
@@ -122,15 +124,18 @@ async fn a_quotas_period_opens_once_however_many_ask() {
     let acme = tenant("acme");
     let page = meter("ocr.page");
     let open = async |included| ledger.open_quota_period(&acme, &page, &a_period(included)).await;
-    let (a, b, c) = tokio::join!(open(5_000), open(5_000), open(5_000));
+    let asked = tokio::join!(open(5_000), open(5_000), open(5_000));
     let capacity = QuotaCapacity {
         version: u64::try_from(PERIOD_START_MS / 1000).unwrap(),
         parts: vec![(PERIOD_START_MS, units(5_000))],
         bounds_ms: Vec::new(),
         until_ms: PERIOD_END_MS,
     };
-    assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (capacity.clone(), capacity.clone(), capacity.clone()));
-    assert_eq!(open(9_000).await.unwrap(), capacity, "what it was opened with stands");
+    let opened = [asked.0, asked.1, asked.2].map(Result::unwrap);
+    assert!(opened.iter().all(|opened| opened.capacity == capacity), "{opened:?}");
+    assert_eq!(opened.iter().filter(|opened| opened.is_new).count(), 1, "{opened:?}");
+    let as_opened = OpenedPeriod { capacity, is_new: false };
+    assert_eq!(open(9_000).await.unwrap(), as_opened, "what it was opened with stands");
     let entries = "SELECT credit, debit, amount::float8 AS a, class, chain > 255 AS other FROM entries";
     assert_eq!(rows(&database, entries).await, ["granted available 50 grant true"]);
     let balance = &ledger.balances_of(&acme, HOUR_MS).await.unwrap()[0];
@@ -154,5 +159,6 @@ async fn a_period_is_not_opened_by_what_an_older_version_of_its_tenant_said() {
     let by_now = QuotaPeriod { tenant_version: 2, ..a_period(9_000) };
     let opened = ledger.open_quota_period(&acme, &page, &by_now).await.unwrap();
     let late = ledger.open_quota_period(&acme, &page, &a_period(5_000)).await.unwrap();
-    assert_eq!((opened.at(HOUR_MS), late), (Some(units(9_000)), opened), "what is open is told to anybody");
+    assert_eq!((opened.capacity.at(HOUR_MS), opened.is_new), (Some(units(9_000)), true));
+    assert_eq!(late, OpenedPeriod { is_new: false, ..opened }, "what is open is told to anybody");
 }

@@ -103,13 +103,13 @@ fn lua_and_rust_build_the_same_keys() {
         keys.tenant(partition, &tenant),
         keys.subject(partition, &tenant, hash),
         keys.known_subjects(partition, &tenant),
-        keys.log(partition, &tenant, Some(hash), field),
+        keys.log(partition, &tenant, Some(hash), field, false),
         keys.bans(partition, Epoch(7), &tenant),
         keys.light(partition, &tenant, Some(hash)),
         keys.light(partition, &tenant, None),
         keys.reservation(light),
         keys.light(partition, &tenant, Some(hash)),
-        keys.light_log(partition, &tenant, Some(hash), field),
+        keys.log(partition, &tenant, Some(hash), field, true),
     ];
     assert_eq!(answer, expected);
     assert_eq!(built.len(), expected.len() - 3, "an include that this test does not hold");

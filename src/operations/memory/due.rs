@@ -45,9 +45,10 @@ impl Memory {
     async fn recurring_due(&self) -> Answer<u64> {
         let (now_ms, mut due, mut after) = (self.core.gate_now_ms(), 0, None);
         loop {
-            let page = self.core.ledger.quotas_to_open(now_ms, after.as_ref(), PAGE).await?;
-            let Some(last) = page.last() else { return Ok(due) };
-            after = Some(last.clone());
+            let page = self.next_to_open(now_ms, &mut after).await?;
+            if page.is_empty() {
+                return Ok(due);
+            }
             for (tenant, meter) in &page {
                 due += u64::from(self.current_quota(tenant, meter, now_ms).await?.is_some());
             }

@@ -51,9 +51,10 @@ impl Memory {
     async fn open_recurring(&self, done: &mut NextPeriods, left: &mut LeftPartitions) -> Answer<()> {
         let (now_ms, mut after) = (self.core.gate_now_ms(), None);
         loop {
-            let page = self.core.ledger.quotas_to_open(now_ms, after.as_ref(), PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.clone());
+            let page = self.next_to_open(now_ms, &mut after).await?;
+            if page.is_empty() {
+                return Ok(());
+            }
             self.core.policy.read_ahead(page.iter().map(|(tenant, _)| tenant)).await;
             for (tenant, meter) in page {
                 let partition = self.core.gate.partition_of(&tenant);
@@ -68,6 +69,22 @@ impl Memory {
         }
     }
 
+    /// The next quotas with a recurring grant in force of which no period is open at `now_ms`, after `after`, which is
+    /// moved to their end. None while Redis's clock is not trusted.
+    pub(super) async fn next_to_open(
+        &self,
+        now_ms: i64,
+        after: &mut Option<(TenantId, MeterId)>,
+    ) -> Answer<Vec<(TenantId, MeterId)>> {
+        if !self.core.gate.trusts_time() {
+            // A period of another time would stay in the books, and at the gate in the place of the one that is on.
+            return Ok(Vec::new());
+        }
+        let page = self.core.ledger.quotas_to_open(now_ms, after.as_ref(), PAGE).await?;
+        *after = page.last().cloned();
+        Ok(page)
+    }
+
     async fn open_current(
         &self,
         partition: Partition,
@@ -77,8 +94,8 @@ impl Memory {
         done: &mut NextPeriods,
     ) -> Answer<()> {
         let Some((entry, quota)) = self.current_quota(tenant, meter, now_ms).await? else { return Ok(()) };
-        let capacity = self.open_period(&entry, &quota).await?;
-        done.opened += 1;
+        let (capacity, is_new) = self.open_period(&entry, &quota).await?;
+        done.opened += u64::from(is_new);
         let script_now = self.core.script_now();
         match self.core.gate.set_capacity(partition, tenant, &capacity, script_now).await? {
             RestoreOutcome::StillCold => {}

@@ -17,7 +17,7 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterRef, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{Cold, ColdRecord, QuotaCapacity, RestorePage, WarmState};
-use crate::ledger::{CounterAsk, QuotaCapacity as BookedCapacity, RestoreAsk, TenantSnapshot};
+use crate::ledger::{CounterAsk, OpenedPeriod, RestoreAsk, TenantSnapshot};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -165,7 +165,7 @@ impl Memory {
         let tenant = &entry.definition.id;
         let mut capacities = Vec::new();
         for quota in resolved.quotas() {
-            capacities.push(self.open_period(entry, quota).await?);
+            capacities.push(self.open_period(entry, quota).await?.0);
         }
         let ask = self.ask(resolved.counters.iter().map(|counter| (counter, None)).collect(), None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
@@ -269,7 +269,7 @@ impl Memory {
     }
 
     async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &Counter) -> Answer<()> {
-        let capacity = self.open_period(entry, quota).await?;
+        let (capacity, _) = self.open_period(entry, quota).await?;
         let only = Resolved { counters: vec![quota.clone()], ..Resolved::default() };
         let snapshot = self.snapshot(entry, &only, None).await?;
         let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
@@ -332,21 +332,26 @@ impl Memory {
     }
 
     /// The quota's capacity for its period, which is opened if it is not open yet; opening grants the included amount.
-    /// If grants have ended, what is unburnt of them is booked first, so that the capacity is more than a bound.
-    pub(super) async fn open_period(&self, entry: &TenantEntry, quota: &Counter) -> Answer<QuotaCapacity> {
+    /// If grants have ended, what is unburnt of them is booked first, so that the capacity is more than a bound. Also
+    /// returns whether the period was not open before.
+    pub(super) async fn open_period(
+        &self,
+        entry: &TenantEntry,
+        quota: &Counter,
+    ) -> Answer<(QuotaCapacity, bool)> {
         let tenant = &entry.definition.id;
-        let mut opened = self.open_as_of_now(entry, quota).await?;
-        if opened.is_bound_at(self.core.gate_now_ms()) {
+        let OpenedPeriod { mut capacity, is_new } = self.open_as_of_now(entry, quota).await?;
+        if capacity.is_bound_at(self.core.gate_now_ms()) {
             self.settle_grants(Some(tenant)).await?;
-            opened = self.open_as_of_now(entry, quota).await?;
+            capacity = self.open_as_of_now(entry, quota).await?.capacity;
         }
         self.opened.note(tenant, quota);
-        Ok(at_gate(quota.field, opened))
+        Ok((at_gate(quota.field, capacity), is_new))
     }
 
     /// Opens the quota's period by this policy; where the tenant has changed and this instance has not heard of it yet,
     /// by what holds now.
-    async fn open_as_of_now(&self, entry: &TenantEntry, quota: &Counter) -> Answer<BookedCapacity> {
+    async fn open_as_of_now(&self, entry: &TenantEntry, quota: &Counter) -> Answer<OpenedPeriod> {
         let (tenant, meter) = (&entry.definition.id, &quota.meter);
         let mut period = period_of(entry, quota);
         for _ in 0..OPEN_TRIES {

@@ -122,6 +122,29 @@ async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_subject_whose_name_was_erased_is_compared_no_more() {
+    let app = app_with(before_the_turn()).await;
+    usage(&app, "a", 20).await;
+    app.post_keyed(USAGE, "b", pages(5).by("ben")).await.expect(201);
+    app.drained().await;
+    let verify = async || app.app().operations.reconcile.verify_gate().await.unwrap();
+    assert_eq!((verify().await.counters, compared(&app, true).await.counters), (5, 5));
+    let ada = json!({ "kind": "user", "id": "ada" });
+    let erased = app.post("/v1/admin/tenants/acme/erasures", ada).await.expect(200);
+    assert!(erased.text("/pseudonym").starts_with("erased-"), "{erased:?}");
+    app.drained().await;
+    let check = verify().await;
+    assert_eq!((check.counters, check.faults.len()), (4, 0), "{check:?}");
+    let judged = compared(&app, true).await;
+    assert_eq!((judged.state, judged.counters), (Clean, 4), "{judged:?}");
+    // The same name is another subject from then on.
+    usage(&app, "again", 3).await;
+    app.drained().await;
+    assert_eq!((verify().await.counters, compared(&app, true).await.counters), (5, 5));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_policy_is_no_drift() {
     let app = app_with(before_the_turn()).await;
     app.move_clock("2026-02-01T12:00:00Z").await;
