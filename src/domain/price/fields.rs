@@ -98,7 +98,10 @@ impl TryFrom<PriceFields> for Price {
     fn try_from(fields: PriceFields) -> Result<Self, String> {
         Ok(Self {
             charge: fields.charge()?,
-            minimum: fields.minimum.map(|minimum| fields.money("minimum", minimum)).transpose()?,
+            minimum: fields
+                .minimum
+                .map(|minimum| fields.currency.money_in("minimum", minimum))
+                .transpose()?,
             meter: fields.meter,
             id: fields.id,
             currency: fields.currency,
