@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::algorithms::LineHold;
 use super::amount::Units;
+use super::counted_meter::CountedMeter;
 use super::ids::{MeterId, OperationId, Subject};
 use super::reservation::{BodyDetails, CounterField, CounterRef, Record};
 
@@ -15,8 +16,8 @@ pub struct NewCounter {
     pub subject: Option<Subject>,
     /// Its field.
     pub field: CounterField,
-    /// Its meter.
-    pub meter: MeterId,
+    /// What it counts.
+    pub meters: Vec<CountedMeter>,
     /// The operations that count; none for all.
     pub operations: Option<Vec<OperationId>>,
     /// Its window's start and end (unix ms).
@@ -24,6 +25,11 @@ pub struct NewCounter {
 }
 
 impl NewCounter {
+    /// Whether it counts a single meter, each smallest unit of it once.
+    pub fn counts_units(&self) -> bool {
+        matches!(self.meters.as_slice(), [CountedMeter { factor: 1, .. }])
+    }
+
     /// What it counts of a reservation that does not name it.
     fn held_of(&self, record: &Record, rest: &BodyDetails) -> Option<Units> {
         let names = |place: &CounterRef| {
@@ -32,8 +38,19 @@ impl NewCounter {
         let subjects = rest.subjects.iter().map(|(subject, _)| subject);
         let counts = self.counts(record.head.born_at_ms, rest.operation.as_ref(), subjects)
             && !rest.counters.iter().any(names);
-        let line = record.body.lines.iter().position(|line| line.booked && line.meter == self.meter)?;
-        counts.then(|| record.units.get(line).map(|units| units.outstanding()))?
+        let held = |meter: &MeterId| {
+            let line = record.body.lines.iter().position(|line| line.booked && line.meter == *meter)?;
+            record.units.get(line).map(|units| units.outstanding())
+        };
+        if counts { self.weigh(held) } else { None }
+    }
+
+    /// How many of its units are held, by what is held of each meter; none where none of its meters is among them.
+    fn weigh(&self, held: impl Fn(&MeterId) -> Option<Units>) -> Option<Units> {
+        let of_meter =
+            |counted: &CountedMeter| Some(held(&counted.meter)?.get().saturating_mul(counted.factor));
+        let units = self.meters.iter().filter_map(of_meter).reduce(i64::saturating_add)?;
+        Some(Units::new(units).unwrap_or(Units::MAX))
     }
 
     fn counts<'a>(
@@ -127,11 +144,16 @@ impl Holds {
     /// Adds a hold that names no counters, to every one of `counters` that would have counted it.
     pub fn add_booked(&mut self, hold: &BookedHold, counters: &[NewCounter]) {
         for counter in counters {
-            let held = hold.held.iter().find(|(meter, _)| *meter == counter.meter);
-            let counts = counter.counts(hold.born_at_ms, hold.operation.as_ref(), hold.subjects.iter());
-            if let (true, Some((_, units))) = (counts, held) {
+            if !counter.counts(hold.born_at_ms, hold.operation.as_ref(), hold.subjects.iter()) {
+                continue;
+            }
+            let held = |meter: &MeterId| {
+                let found = hold.held.iter().find(|(of, _)| of == meter);
+                found.map(|(_, units)| *units)
+            };
+            if let Some(units) = counter.weigh(held) {
                 let key = (counter.subject.clone(), counter.field, counter.window_ms.0);
-                self.add_units(key, *units, hold.expires_at_ms);
+                self.add_units(key, units, hold.expires_at_ms);
             }
         }
     }

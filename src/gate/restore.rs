@@ -441,16 +441,23 @@ fn booked_in(epoch: Epoch, as_of: OutboxId) -> i64 {
     if as_of.epoch == epoch { i64::try_from(as_of.sequence).unwrap_or(i64::MAX) } else { -1 }
 }
 
-/// `I4 length`, then `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` and `Bc0 id` for each.
+/// `I4 length`, then `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` and `Bc0 id` for each. A
+/// budget's has its first meter there, and then for each of its meters `Bc0 meter  i8 factor`.
 fn pack_new_counter(counter: &NewCounter) -> Vec<u8> {
     let operations = counter.operations.as_deref().unwrap_or_default();
     let mut packed = Vec::with_capacity(64);
     packed.extend_from_slice(&counter.field.0);
     packed.put_8(counter.window_ms.0);
     packed.put_8(counter.window_ms.1);
-    packed.put_text(counter.meter.as_str());
+    packed.put_text(counter.meters.first().map_or("", |first| first.meter.as_str()));
     packed.put_2(u16::try_from(operations.len()).unwrap_or(u16::MAX));
     operations.iter().map(OperationId::as_str).for_each(|id| packed.put_text(id));
+    if !counter.counts_units() {
+        for counted in &counter.meters {
+            packed.put_text(counted.meter.as_str());
+            packed.put_8(counted.factor);
+        }
+    }
     let mut out = Vec::with_capacity(packed.len() + 4);
     out.put_4(u32::try_from(packed.len()).unwrap_or(u32::MAX));
     out.extend_from_slice(&packed);
