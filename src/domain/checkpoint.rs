@@ -355,6 +355,7 @@ mod tests {
             subject,
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::new(2).unwrap(),
+            budgeted: None,
             operations: None,
             is_quota: name.starts_with("quota:"),
             is_new: name == "day",
@@ -373,6 +374,19 @@ mod tests {
                 counter("week", Some(user("ben"))),
             ],
         }
+    }
+
+    /// The same with its last counter over two meters of other decimals.
+    fn with_budget() -> Description {
+        let counted = |meter: &str, decimals, factor| CountedMeter {
+            meter: MeterId::parse(meter).unwrap(),
+            decimals: Decimals::new(decimals).unwrap(),
+            factor,
+        };
+        let mut description = description();
+        let meters = vec![counted("llm.token", 0, 3), counted("ocr.page", 6, 100_000_000)];
+        description.counters[3].budgeted = Some(meters);
+        description
     }
 
     fn event(description: &Description, figures: &[(i64, i64, u8)]) -> Vec<u8> {
@@ -409,11 +423,60 @@ mod tests {
 
     #[test]
     fn a_damaged_checkpoint_is_refused_and_never_panics() {
-        let whole = event(&description(), &FIGURES);
-        for end in 0..whole.len() {
-            assert!(Checkpoint::decode(OutboxId::default(), &whole[..end]).is_err(), "cut at {end}");
+        for description in [description(), with_budget()] {
+            let whole = event(&description, &FIGURES);
+            for end in 0..whole.len() {
+                assert!(Checkpoint::decode(OutboxId::default(), &whole[..end]).is_err(), "cut at {end}");
+            }
+            let longer = [whole.as_slice(), &[0]].concat();
+            assert!(Checkpoint::decode(OutboxId::default(), &longer).is_err());
         }
-        let longer = [whole.as_slice(), &[0]].concat();
-        assert!(Checkpoint::decode(OutboxId::default(), &longer).is_err());
+    }
+
+    #[test]
+    fn a_description_without_a_budget_has_the_bytes_that_versions_without_budgets_write_and_read() {
+        let mut one = description();
+        one.counters = vec![CounterDescription { is_new: true, ..one.counters.remove(2) }];
+        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
+        let numbers = |numbers: [i64; 2]| numbers.map(i64::to_le_bytes).concat();
+        let written = [
+            vec![1],
+            text("acme"),
+            numbers([3, 17]),
+            vec![1],
+            text("user"),
+            text("ada"),
+            vec![1],
+            text("hour"),
+            b"abcdefgh".to_vec(),
+            vec![1],
+            text("ocr.page"),
+            vec![2, 2 | 4],
+            numbers([1_000, 2_000]),
+            vec![1],
+            text("ocr.submit"),
+        ];
+        let written = written.concat();
+        assert_eq!(one.encode(), written);
+        assert_eq!(Description::decode(&mut Reader::new(&written)).unwrap(), one);
+    }
+
+    #[test]
+    fn a_budget_reads_back_with_all_its_meters_in_a_layout_of_its_own() {
+        let packed = with_budget().encode();
+        assert_eq!((packed[0], description().encode()[0]), (LAYOUT_OF_BUDGETS, LAYOUT));
+        let figures = event(&with_budget(), &FIGURES);
+        let read = Checkpoint::decode(OutboxId::default(), &figures).unwrap().description;
+        assert_eq!(read, with_budget());
+        assert_eq!(read.counters[3].counted_meters().len(), 2);
+        let alone = CountedMeter {
+            meter: MeterId::parse("ocr.page").unwrap(),
+            decimals: Decimals::new(2).unwrap(),
+            factor: 1,
+        };
+        assert_eq!(read.counters[1].counted_meters(), [alone]);
+        let mut without = with_budget();
+        without.counters[3].budgeted.as_mut().unwrap()[0].factor = 0;
+        assert!(Checkpoint::decode(OutboxId::default(), &event(&without, &FIGURES)).is_err());
     }
 }

@@ -176,3 +176,70 @@ impl Holds {
         own.map(|((_, field, start_ms), held)| ((field, start_ms), held)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::amount::Decimals;
+
+    const FIELD: CounterField = CounterField(*b"budget--");
+
+    fn meter(id: &str) -> MeterId {
+        MeterId::parse(id).unwrap()
+    }
+
+    fn units(value: i64) -> Units {
+        Units::new(value).unwrap()
+    }
+
+    fn counter(meters: &[(&str, i64)]) -> NewCounter {
+        let counted = |(id, factor): &(&str, i64)| CountedMeter {
+            meter: meter(id),
+            decimals: Decimals::default(),
+            factor: *factor,
+        };
+        NewCounter {
+            subject: None,
+            field: FIELD,
+            meters: meters.iter().map(counted).collect(),
+            operations: None,
+            window_ms: (1_000, 2_000),
+        }
+    }
+
+    fn hold(held: &[(&str, i64)]) -> BookedHold {
+        BookedHold {
+            held: held.iter().map(|(id, value)| (meter(id), units(*value))).collect(),
+            operation: None,
+            subjects: Vec::new(),
+            born_at_ms: 1_500,
+            expires_at_ms: 3_000,
+        }
+    }
+
+    #[test]
+    fn a_hold_counts_in_a_budget_by_the_factor_of_each_meter_that_it_has() {
+        let budget = counter(&[("page", 100), ("token", 3)]);
+        let mut holds = Holds::default();
+        for held in [&[("page", 2), ("token", 5), ("other", 7)][..], &[("token", 1)], &[("other", 9)]] {
+            holds.add_booked(&hold(held), std::slice::from_ref(&budget));
+        }
+        assert_eq!(holds.in_window(None, FIELD, 1_000), units(218));
+        assert_eq!(Holds::default().in_window(None, FIELD, 1_000), Units::ZERO);
+    }
+
+    #[test]
+    fn more_than_the_largest_amount_is_the_largest() {
+        let budget = counter(&[("page", Units::MAX.get()), ("token", 3)]);
+        let mut holds = Holds::default();
+        holds.add_booked(&hold(&[("page", 5), ("token", 5)]), &[budget]);
+        assert_eq!(holds.in_window(None, FIELD, 1_000), Units::MAX);
+    }
+
+    #[test]
+    fn a_single_meter_counts_units_and_a_budget_does_not() {
+        let counts_units = [&[("page", 1)][..], &[("page", 2)], &[("page", 1), ("token", 1)]];
+        let counts_units = counts_units.map(|meters| counter(meters).counts_units());
+        assert_eq!(counts_units, [true, false, false]);
+    }
+}
