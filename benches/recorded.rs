@@ -308,6 +308,7 @@ impl World {
             since_ms: 0,
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::default(),
+            budgeted: None,
             source: Source::Quota(QuotaMode::default()),
         }
     }

@@ -19,14 +19,19 @@ local function add_new_counters(record, number, holder)
       named[counter.field].is_new = true
     elseif counts and born_at >= counter.window and born_at < counter.window_end
       and born_at <= counter.told_at then
+      local weights, has_line = {}, false
       for line = 1, record.count do
-        if record.lines[line].meter == counter.meter and not record.lines[line].unbooked then
-          record.counters[#record.counters + 1] = {
-            weights = { [line] = 1 }, scope_index = number, field = counter.field, algorithm = algorithm_of(CALENDAR),
-            code = CALENDAR, mark = 0, began = counter.window, window_end = counter.window_end, is_new = true, consumed = 0,
-            reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false,
-          }
+        local factor = not record.lines[line].unbooked and counter.factors[record.lines[line].meter]
+        if factor then
+          weights[line], has_line = factor, true
         end
+      end
+      if has_line then
+        record.counters[#record.counters + 1] = {
+          weights = weights, scope_index = number, field = counter.field, algorithm = algorithm_of(CALENDAR),
+          code = CALENDAR, mark = 0, began = counter.window, window_end = counter.window_end, is_new = true, consumed = 0,
+          reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false,
+        }
       end
     end
   end

@@ -3,19 +3,23 @@
 //! Layout (little-endian, no padding): `B layout(1)  B kind(7)  i8 gate_time_ms  c16 checkpoint_id  B flags(0)`, then
 //! the description, packed in Rust, and the figures, packed by the script:
 //! ```text
-//! description = B layout(1)  Bc0 tenant  i8 tenant_version  i8 policy_version
+//! description = B layout(1; 2 with a budget)  Bc0 tenant  i8 tenant_version  i8 policy_version
 //!               B subject_count  per subject: Bc0 kind  Bc0 id
 //!               B counter_count  per counter: Bc0 name  c8 field  B holder  Bc0 meter  B decimals  B flags
 //!                                i8 window_start_ms  i8 window_end_ms  [flags & 2: B count  per operation: Bc0 id]
+//!                                [flags & 8: I2 count  per meter: Bc0 id  B decimals  i8 factor]
 //! figures     = per counter: i8 consumed  i8 reserved  i8 capacity  i8 next_end  B told
 //! ```
 //! `holder` is the scope: 0 for the tenant's counters, n for the n-th subject's. `flags & 1`: a quota; `flags & 2`:
-//! only the operations listed count; `flags & 4`: it began inside its window. `told` is 0 for a counter that was cold.
+//! only the operations listed count; `flags & 4`: it began inside its window; `flags & 8`: a budget, which has its own
+//! decimals after its first meter, and then lists every meter. Instances that do not know budgets refuse layout 2.
+//! `told` is 0 for a counter that was cold.
 
 use uuid::Uuid;
 
-use super::amount::Decimals;
+use super::amount::{Decimals, UNITS_MAX};
 use super::codec::{Reader, Undecodable, Write};
+use super::counted_meter::CountedMeter;
 use super::ids::{MeterId, OperationId, OutboxId, Subject, SubjectId, SubjectKind, TenantId};
 use super::reservation::CounterField;
 
@@ -27,9 +31,12 @@ pub const CHECKPOINT_COUNTERS_MAX: usize = 255;
 pub const CHECKPOINT_SUBJECTS_MAX: usize = 64;
 
 const LAYOUT: u8 = 1;
+/// The layout of a description with a budget.
+const LAYOUT_OF_BUDGETS: u8 = 2;
 const QUOTA: u8 = 1;
 const OPERATIONS: u8 = 2;
 const NEW: u8 = 4;
+const BUDGET: u8 = 8;
 
 /// A description of a counter, with everything that comparing it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +47,12 @@ pub struct CounterDescription {
     pub field: CounterField,
     /// The subject that it counts; none for the whole tenant.
     pub subject: Option<Subject>,
-    /// Its meter.
+    /// Its meter; of a budget, its first.
     pub meter: MeterId,
-    /// The meter's decimals.
+    /// The meter's decimals, or the budget's own.
     pub decimals: Decimals,
+    /// Of a budget: every meter that it counts. None where it counts its meter alone.
+    pub budgeted: Option<Vec<CountedMeter>>,
     /// The operations that count; none for all.
     pub operations: Option<Vec<OperationId>>,
     /// Whether it is a quota, which the books keep by period.
@@ -52,6 +61,13 @@ pub struct CounterDescription {
     pub is_new: bool,
     /// Its window's start and end (unix ms).
     pub window_ms: (i64, i64),
+}
+
+impl CounterDescription {
+    /// Every meter that it counts.
+    pub fn counted_meters(&self) -> Vec<CountedMeter> {
+        CountedMeter::all(self.budgeted.as_deref(), &self.meter, self.decimals)
+    }
 }
 
 /// A checkpoint without its figures.
@@ -172,7 +188,8 @@ impl Description {
         let count = |length: usize| u8::try_from(length).unwrap_or(u8::MAX);
         let subjects = self.subjects();
         let mut out = Vec::with_capacity(64 + 96 * self.counters.len());
-        out.put_byte(LAYOUT);
+        let has_budget = self.counters.iter().any(|counter| counter.budgeted.is_some());
+        out.put_byte(if has_budget { LAYOUT_OF_BUDGETS } else { LAYOUT });
         out.put_text(self.tenant.as_str());
         out.put_8(i64::try_from(self.tenant_version).unwrap_or(i64::MAX));
         out.put_8(i64::try_from(self.policy_version).unwrap_or(i64::MAX));
@@ -190,19 +207,23 @@ impl Description {
             out.put_byte(counter.decimals.count());
             let listed = if counter.operations.is_some() { OPERATIONS } else { 0 };
             let new = if counter.is_new { NEW } else { 0 };
-            out.put_byte(listed | new | if counter.is_quota { QUOTA } else { 0 });
+            let budget = if counter.budgeted.is_some() { BUDGET } else { 0 };
+            out.put_byte(listed | new | budget | if counter.is_quota { QUOTA } else { 0 });
             out.put_8(counter.window_ms.0);
             out.put_8(counter.window_ms.1);
             if let Some(operations) = &counter.operations {
                 out.put_byte(count(operations.len()));
                 operations.iter().for_each(|operation| out.put_text(operation.as_str()));
             }
+            if let Some(meters) = &counter.budgeted {
+                encode_budget(meters, &mut out);
+            }
         }
         out
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable> {
-        if reader.u8()? != LAYOUT {
+        if !matches!(reader.u8()?, LAYOUT | LAYOUT_OF_BUDGETS) {
             return Err(Undecodable("checkpoint layout"));
         }
         let tenant = TenantId::parse(reader.text()?).map_err(|_| Undecodable("tenant"))?;
@@ -214,6 +235,29 @@ impl Description {
             (0..counter_count).map(|_| decode_counter(reader, &subjects)).collect::<Result<_, _>>()?;
         Ok(Self { tenant, tenant_version, policy_version, counters })
     }
+}
+
+fn encode_budget(meters: &[CountedMeter], out: &mut Vec<u8>) {
+    out.put_2(u16::try_from(meters.len()).unwrap_or(u16::MAX));
+    for counted in meters {
+        out.put_text(counted.meter.as_str());
+        out.put_byte(counted.decimals.count());
+        out.put_8(counted.factor);
+    }
+}
+
+fn decode_budget(reader: &mut Reader<'_>) -> Result<Vec<CountedMeter>, Undecodable> {
+    let count = reader.u16()?;
+    let next = |_| {
+        let meter = MeterId::parse(reader.text()?).map_err(|_| Undecodable("meter"))?;
+        let decimals = Decimals::new(reader.u8()?).ok_or(Undecodable("decimals"))?;
+        let factor = reader.i64()?;
+        if !(1..=UNITS_MAX).contains(&factor) {
+            return Err(Undecodable("a factor"));
+        }
+        Ok(CountedMeter { meter, decimals, factor })
+    };
+    (0..count).map(next).collect()
 }
 
 fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
@@ -240,8 +284,20 @@ fn decode_counter(reader: &mut Reader<'_>, subjects: &[Subject]) -> Result<Count
         let next = |_| OperationId::parse(reader.text()?).map_err(|_| Undecodable("operation"));
         Some((0..count).map(next).collect::<Result<_, _>>()?)
     };
+    let budgeted = if flags & BUDGET == 0 { None } else { Some(decode_budget(reader)?) };
     let (is_quota, is_new) = (flags & QUOTA != 0, flags & NEW != 0);
-    Ok(CounterDescription { name, field, subject, meter, decimals, operations, is_quota, is_new, window_ms })
+    Ok(CounterDescription {
+        name,
+        field,
+        subject,
+        meter,
+        decimals,
+        budgeted,
+        operations,
+        is_quota,
+        is_new,
+        window_ms,
+    })
 }
 
 impl Checkpoint {
@@ -299,6 +355,7 @@ mod tests {
             subject,
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::new(2).unwrap(),
+            budgeted: None,
             operations: None,
             is_quota: name.starts_with("quota:"),
             is_new: name == "day",
@@ -317,6 +374,19 @@ mod tests {
                 counter("week", Some(user("ben"))),
             ],
         }
+    }
+
+    /// The same with its last counter over two meters of other decimals.
+    fn with_budget() -> Description {
+        let counted = |meter: &str, decimals, factor| CountedMeter {
+            meter: MeterId::parse(meter).unwrap(),
+            decimals: Decimals::new(decimals).unwrap(),
+            factor,
+        };
+        let mut description = description();
+        let meters = vec![counted("llm.token", 0, 3), counted("ocr.page", 6, 100_000_000)];
+        description.counters[3].budgeted = Some(meters);
+        description
     }
 
     fn event(description: &Description, figures: &[(i64, i64, u8)]) -> Vec<u8> {
@@ -353,11 +423,60 @@ mod tests {
 
     #[test]
     fn a_damaged_checkpoint_is_refused_and_never_panics() {
-        let whole = event(&description(), &FIGURES);
-        for end in 0..whole.len() {
-            assert!(Checkpoint::decode(OutboxId::default(), &whole[..end]).is_err(), "cut at {end}");
+        for description in [description(), with_budget()] {
+            let whole = event(&description, &FIGURES);
+            for end in 0..whole.len() {
+                assert!(Checkpoint::decode(OutboxId::default(), &whole[..end]).is_err(), "cut at {end}");
+            }
+            let longer = [whole.as_slice(), &[0]].concat();
+            assert!(Checkpoint::decode(OutboxId::default(), &longer).is_err());
         }
-        let longer = [whole.as_slice(), &[0]].concat();
-        assert!(Checkpoint::decode(OutboxId::default(), &longer).is_err());
+    }
+
+    #[test]
+    fn a_description_without_a_budget_has_the_bytes_that_versions_without_budgets_write_and_read() {
+        let mut one = description();
+        one.counters = vec![CounterDescription { is_new: true, ..one.counters.remove(2) }];
+        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
+        let numbers = |numbers: [i64; 2]| numbers.map(i64::to_le_bytes).concat();
+        let written = [
+            vec![1],
+            text("acme"),
+            numbers([3, 17]),
+            vec![1],
+            text("user"),
+            text("ada"),
+            vec![1],
+            text("hour"),
+            b"abcdefgh".to_vec(),
+            vec![1],
+            text("ocr.page"),
+            vec![2, 2 | 4],
+            numbers([1_000, 2_000]),
+            vec![1],
+            text("ocr.submit"),
+        ];
+        let written = written.concat();
+        assert_eq!(one.encode(), written);
+        assert_eq!(Description::decode(&mut Reader::new(&written)).unwrap(), one);
+    }
+
+    #[test]
+    fn a_budget_reads_back_with_all_its_meters_in_a_layout_of_its_own() {
+        let packed = with_budget().encode();
+        assert_eq!((packed[0], description().encode()[0]), (LAYOUT_OF_BUDGETS, LAYOUT));
+        let figures = event(&with_budget(), &FIGURES);
+        let read = Checkpoint::decode(OutboxId::default(), &figures).unwrap().description;
+        assert_eq!(read, with_budget());
+        assert_eq!(read.counters[3].counted_meters().len(), 2);
+        let alone = CountedMeter {
+            meter: MeterId::parse("ocr.page").unwrap(),
+            decimals: Decimals::new(2).unwrap(),
+            factor: 1,
+        };
+        assert_eq!(read.counters[1].counted_meters(), [alone]);
+        let mut without = with_budget();
+        without.counters[3].budgeted.as_mut().unwrap()[0].factor = 0;
+        assert!(Checkpoint::decode(OutboxId::default(), &event(&without, &FIGURES)).is_err());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::algorithms::{AlgorithmName, Definition, Parameters, anomaly, calendar};
 use super::amount::{Decimals, Units};
+use super::counted_meter::CountedMeter;
 use super::factor::Factor;
 use super::ids::{LimitId, MeterId, OperationId};
 use super::limit::{Class, Kind, Limit, Span};
@@ -49,6 +50,8 @@ pub struct Counter {
     pub meter: MeterId,
     /// Its meter's decimals, or the budget's own.
     pub decimals: Decimals,
+    /// Of a budget: every meter that it counts, sorted. None where it counts its meter alone.
+    pub budgeted: Option<Arc<[CountedMeter]>>,
     /// The limit or quota that it belongs to.
     pub source: Source,
 }
@@ -127,6 +130,11 @@ impl Counter {
             Limited::Budget { meters, .. } => Some(meters),
             Limited::Meter(_) => None,
         }
+    }
+
+    /// Every meter that it counts, also those that no line of the request has.
+    pub fn counted_meters(&self) -> Vec<CountedMeter> {
+        CountedMeter::all(self.budgeted.as_deref(), &self.meter, self.decimals)
     }
 
     /// Its name in answers and reports: the limit's id, `quota:` and the meter, `interval:` and the operation, or

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::algorithms::LineHold;
 use super::amount::Units;
+use super::counted_meter::CountedMeter;
 use super::ids::{MeterId, OperationId, Subject};
 use super::reservation::{BodyDetails, CounterField, CounterRef, Record};
 
@@ -15,8 +16,8 @@ pub struct NewCounter {
     pub subject: Option<Subject>,
     /// Its field.
     pub field: CounterField,
-    /// Its meter.
-    pub meter: MeterId,
+    /// What it counts.
+    pub meters: Vec<CountedMeter>,
     /// The operations that count; none for all.
     pub operations: Option<Vec<OperationId>>,
     /// Its window's start and end (unix ms).
@@ -24,6 +25,11 @@ pub struct NewCounter {
 }
 
 impl NewCounter {
+    /// Whether it counts a single meter, each smallest unit of it once.
+    pub fn counts_units(&self) -> bool {
+        matches!(self.meters.as_slice(), [CountedMeter { factor: 1, .. }])
+    }
+
     /// What it counts of a reservation that does not name it.
     fn held_of(&self, record: &Record, rest: &BodyDetails) -> Option<Units> {
         let names = |place: &CounterRef| {
@@ -32,8 +38,19 @@ impl NewCounter {
         let subjects = rest.subjects.iter().map(|(subject, _)| subject);
         let counts = self.counts(record.head.born_at_ms, rest.operation.as_ref(), subjects)
             && !rest.counters.iter().any(names);
-        let line = record.body.lines.iter().position(|line| line.booked && line.meter == self.meter)?;
-        counts.then(|| record.units.get(line).map(|units| units.outstanding()))?
+        let held = |meter: &MeterId| {
+            let line = record.body.lines.iter().position(|line| line.booked && line.meter == *meter)?;
+            record.units.get(line).map(|units| units.outstanding())
+        };
+        if counts { self.weigh(held) } else { None }
+    }
+
+    /// How many of its units are held, by what is held of each meter; none where none of its meters is among them.
+    fn weigh(&self, held: impl Fn(&MeterId) -> Option<Units>) -> Option<Units> {
+        let of_meter =
+            |counted: &CountedMeter| Some(held(&counted.meter)?.get().saturating_mul(counted.factor));
+        let units = self.meters.iter().filter_map(of_meter).reduce(i64::saturating_add)?;
+        Some(Units::new(units).unwrap_or(Units::MAX))
     }
 
     fn counts<'a>(
@@ -127,11 +144,16 @@ impl Holds {
     /// Adds a hold that names no counters, to every one of `counters` that would have counted it.
     pub fn add_booked(&mut self, hold: &BookedHold, counters: &[NewCounter]) {
         for counter in counters {
-            let held = hold.held.iter().find(|(meter, _)| *meter == counter.meter);
-            let counts = counter.counts(hold.born_at_ms, hold.operation.as_ref(), hold.subjects.iter());
-            if let (true, Some((_, units))) = (counts, held) {
+            if !counter.counts(hold.born_at_ms, hold.operation.as_ref(), hold.subjects.iter()) {
+                continue;
+            }
+            let held = |meter: &MeterId| {
+                let found = hold.held.iter().find(|(of, _)| of == meter);
+                found.map(|(_, units)| *units)
+            };
+            if let Some(units) = counter.weigh(held) {
                 let key = (counter.subject.clone(), counter.field, counter.window_ms.0);
-                self.add_units(key, *units, hold.expires_at_ms);
+                self.add_units(key, units, hold.expires_at_ms);
             }
         }
     }
@@ -152,5 +174,72 @@ impl Holds {
     pub fn into_counters_of(self, subject: Option<&Subject>) -> HashMap<(CounterField, i64), Held> {
         let own = self.0.into_iter().filter(|((whose, ..), _)| whose.as_ref() == subject);
         own.map(|((_, field, start_ms), held)| ((field, start_ms), held)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::amount::Decimals;
+
+    const FIELD: CounterField = CounterField(*b"budget--");
+
+    fn meter(id: &str) -> MeterId {
+        MeterId::parse(id).unwrap()
+    }
+
+    fn units(value: i64) -> Units {
+        Units::new(value).unwrap()
+    }
+
+    fn counter(meters: &[(&str, i64)]) -> NewCounter {
+        let counted = |(id, factor): &(&str, i64)| CountedMeter {
+            meter: meter(id),
+            decimals: Decimals::default(),
+            factor: *factor,
+        };
+        NewCounter {
+            subject: None,
+            field: FIELD,
+            meters: meters.iter().map(counted).collect(),
+            operations: None,
+            window_ms: (1_000, 2_000),
+        }
+    }
+
+    fn hold(held: &[(&str, i64)]) -> BookedHold {
+        BookedHold {
+            held: held.iter().map(|(id, value)| (meter(id), units(*value))).collect(),
+            operation: None,
+            subjects: Vec::new(),
+            born_at_ms: 1_500,
+            expires_at_ms: 3_000,
+        }
+    }
+
+    #[test]
+    fn a_hold_counts_in_a_budget_by_the_factor_of_each_meter_that_it_has() {
+        let budget = counter(&[("page", 100), ("token", 3)]);
+        let mut holds = Holds::default();
+        for held in [&[("page", 2), ("token", 5), ("other", 7)][..], &[("token", 1)], &[("other", 9)]] {
+            holds.add_booked(&hold(held), std::slice::from_ref(&budget));
+        }
+        assert_eq!(holds.in_window(None, FIELD, 1_000), units(218));
+        assert_eq!(Holds::default().in_window(None, FIELD, 1_000), Units::ZERO);
+    }
+
+    #[test]
+    fn more_than_the_largest_amount_is_the_largest() {
+        let budget = counter(&[("page", Units::MAX.get()), ("token", 3)]);
+        let mut holds = Holds::default();
+        holds.add_booked(&hold(&[("page", 5), ("token", 5)]), &[budget]);
+        assert_eq!(holds.in_window(None, FIELD, 1_000), Units::MAX);
+    }
+
+    #[test]
+    fn a_single_meter_counts_units_and_a_budget_does_not() {
+        let counts_units = [&[("page", 1)][..], &[("page", 2)], &[("page", 1), ("token", 1)]];
+        let counts_units = counts_units.map(|meters| counter(meters).counts_units());
+        assert_eq!(counts_units, [true, false, false]);
     }
 }

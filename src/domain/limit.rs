@@ -273,8 +273,8 @@ pub(super) struct LimitFields {
     /// What it does when it is reached.
     #[serde(default)]
     kind: Kind,
-    /// Whether its count survives the loss of the gate's memory. Absent: `quota` for `calendar`, `rate` for the others
-    /// and for what counts all tenants.
+    /// Whether its count survives the loss of the gate's memory. Absent: `quota` for `calendar`, `rate` for the others,
+    /// for budgets and for what counts all tenants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class: Option<Class>,
     /// To how many of its tenants or subjects it applies, in percent: always the same ones.
@@ -328,9 +328,9 @@ impl TryFrom<LimitFields> for Limit {
         };
         let algorithm = Algorithm::read(fields.algorithm, &of_algorithm)?;
         let limited = limited(fields.meter, fields.meters, fields.decimals)?;
-        let is_restorable =
-            algorithm.is_restorable() && !limited.is_budget() && fields.scope != Scope::Global;
-        let default_class = if is_restorable { Class::Quota } else { Class::Rate };
+        // A budget without a class keeps the one that it always had: with another, its counter would begin again.
+        let is_quota = algorithm.is_restorable() && !limited.is_budget() && fields.scope != Scope::Global;
+        let default_class = if is_quota { Class::Quota } else { Class::Rate };
         Ok(Self {
             id: fields.id,
             limited,

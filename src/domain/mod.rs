@@ -15,6 +15,7 @@ pub mod checkpoint;
 pub mod civil_date;
 pub mod codec;
 pub mod cost_defaults;
+pub mod counted_meter;
 pub mod counter;
 pub mod currencies;
 pub mod decision;

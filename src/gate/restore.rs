@@ -441,16 +441,23 @@ fn booked_in(epoch: Epoch, as_of: OutboxId) -> i64 {
     if as_of.epoch == epoch { i64::try_from(as_of.sequence).unwrap_or(i64::MAX) } else { -1 }
 }
 
-/// `I4 length`, then `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` and `Bc0 id` for each.
+/// `I4 length`, then `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` and `Bc0 id` for each. A
+/// budget's has its first meter there, and then for each of its meters `Bc0 meter  i8 factor`.
 fn pack_new_counter(counter: &NewCounter) -> Vec<u8> {
     let operations = counter.operations.as_deref().unwrap_or_default();
     let mut packed = Vec::with_capacity(64);
     packed.extend_from_slice(&counter.field.0);
     packed.put_8(counter.window_ms.0);
     packed.put_8(counter.window_ms.1);
-    packed.put_text(counter.meter.as_str());
+    packed.put_text(counter.meters.first().map_or("", |first| first.meter.as_str()));
     packed.put_2(u16::try_from(operations.len()).unwrap_or(u16::MAX));
     operations.iter().map(OperationId::as_str).for_each(|id| packed.put_text(id));
+    if !counter.counts_units() {
+        for counted in &counter.meters {
+            packed.put_text(counted.meter.as_str());
+            packed.put_8(counted.factor);
+        }
+    }
     let mut out = Vec::with_capacity(packed.len() + 4);
     out.put_4(u32::try_from(packed.len()).unwrap_or(u32::MAX));
     out.extend_from_slice(&packed);
@@ -478,4 +485,40 @@ fn pack_capacity(capacity: &QuotaCapacity) -> Result<[Vec<u8>; 2], GateError> {
     }
     value.put_8(capacity.until_ms);
     Ok([name, value])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::amount::Decimals;
+    use crate::domain::counted_meter::CountedMeter;
+    use crate::domain::ids::MeterId;
+
+    fn counter(meters: &[(&str, i64)]) -> NewCounter {
+        let counted = |(meter, factor): &(&str, i64)| CountedMeter {
+            meter: MeterId::parse(meter).unwrap(),
+            decimals: Decimals::default(),
+            factor: *factor,
+        };
+        NewCounter {
+            subject: None,
+            field: CounterField(*b"month---"),
+            meters: meters.iter().map(counted).collect(),
+            operations: Some(vec![OperationId::parse("ocr").unwrap()]),
+            window_ms: (1_000, 2_000),
+        }
+    }
+
+    #[test]
+    fn a_new_counter_of_one_meter_has_the_bytes_that_versions_without_budgets_read_and_a_budget_further_ones()
+    {
+        let [from, to, factor] = [1_000_i64, 2_000, 3].map(i64::to_le_bytes);
+        let single = [&b"month---"[..], &from, &to, b"\x04page", &[1, 0], b"\x03ocr"].concat();
+        let packed =
+            |packed: &[u8]| [&u32::try_from(packed.len()).unwrap().to_le_bytes()[..], packed].concat();
+        assert_eq!(pack_new_counter(&counter(&[("page", 1)])), packed(&single));
+        let one = 1_i64.to_le_bytes();
+        let budget = [single.as_slice(), b"\x04page", &one, b"\x05token", &factor].concat();
+        assert_eq!(pack_new_counter(&counter(&[("page", 1), ("token", 3)])), packed(&budget));
+    }
 }

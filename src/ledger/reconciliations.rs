@@ -216,7 +216,7 @@ async fn insert(connection: &mut AsyncPgConnection, judged: &Reconciliation) -> 
     Ok(())
 }
 
-/// A difference as the table keeps it.
+/// A difference as the table keeps it. A budget's names the first of its meters, and has the budget's decimals.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredDifference {
     counter: String,
@@ -262,6 +262,7 @@ impl StoredDifference {
                 subject,
                 meter: MeterId::parse(&self.meter).ok()?,
                 decimals: Decimals::new(self.decimals)?,
+                budgeted: None,
                 operations: None,
                 is_new: false,
                 window_ms: self.window_ms,

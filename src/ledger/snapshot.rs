@@ -13,6 +13,7 @@ use super::open_holds::{self, MeterDecimals, OpenHolds, TornHold};
 use super::prepared::sql_query;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
 use crate::domain::amount::{Decimals, Units};
+use crate::domain::counted_meter::CountedMeter;
 use crate::domain::ids::{
     MeterId, OperationId, OutboxId, Partition, ReservationId, Subject, SubjectId, SubjectKind, TenantId,
 };
@@ -21,8 +22,8 @@ use crate::domain::reservation::Record;
 /// A counter whose figure is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterAsk {
-    /// What it counts: the meters with their decimals and weights.
-    pub meters: Vec<(MeterId, Decimals, i64)>,
+    /// What it counts.
+    pub meters: Vec<CountedMeter>,
     /// The subject it counts for; none for the whole tenant.
     pub subject: Option<Subject>,
     /// The operations it counts; none for all.
@@ -132,7 +133,7 @@ pub(crate) async fn read_figures(
 
 fn decimals_of(ask: &RestoreAsk) -> MeterDecimals<'_> {
     let of_counters = ask.counters.iter().flat_map(|counter| &counter.meters);
-    let of_counters = of_counters.map(|(meter, decimals, _)| (meter, *decimals));
+    let of_counters = of_counters.map(|counted| (&counted.meter, counted.decimals));
     of_counters.chain(ask.quotas.iter().map(|(meter, decimals, _)| (meter, *decimals))).collect()
 }
 
@@ -191,7 +192,7 @@ async fn read_counters(
         .bind::<Array<Integer>, _>(questions.iter().map(|(i, _, _)| index(*i)).collect::<Vec<_>>())
         .bind::<Array<Integer>, _>(questions.iter().map(|(_, place, _)| index(*place)).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(
-            questions.iter().map(|(_, place, ask)| ask.meters[*place].0.as_str()).collect::<Vec<_>>(),
+            questions.iter().map(|(_, place, ask)| ask.meters[*place].meter.as_str()).collect::<Vec<_>>(),
         )
         .bind::<Array<Nullable<Text>>, _>(
             questions
@@ -215,15 +216,16 @@ async fn read_counters(
     let mut sums = vec![Units::ZERO; asks.len()];
     for row in rows {
         let (counter, place): (usize, usize) = (number::small(row.counter)?, number::small(row.place)?);
-        let (_, decimals, weight) = asks[counter].meters[place];
-        sums[counter] = weighted(sums[counter], number::summed_units(row.consumed, decimals)?, weight);
+        let counted = &asks[counter].meters[place];
+        let consumed = number::summed_units(row.consumed, counted.decimals)?;
+        sums[counter] = weighted(sums[counter], consumed, counted.factor);
     }
     Ok(sums)
 }
 
 /// The sum with so much more, at most the largest amount.
-fn weighted(sum: Units, consumed: Units, weight: i64) -> Units {
-    let total = consumed.get().checked_mul(weight).and_then(|product| product.checked_add(sum.get()));
+fn weighted(sum: Units, consumed: Units, factor: i64) -> Units {
+    let total = consumed.get().checked_mul(factor).and_then(|product| product.checked_add(sum.get()));
     total.and_then(Units::new).unwrap_or(Units::MAX)
 }
 

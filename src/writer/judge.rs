@@ -114,7 +114,7 @@ fn new_counter(counter: &CounterDescription) -> NewCounter {
     NewCounter {
         subject: counter.subject.clone(),
         field: counter.field,
-        meter: counter.meter.clone(),
+        meters: counter.counted_meters(),
         operations: counter.operations.clone(),
         window_ms: counter.window_ms,
     }
@@ -164,7 +164,7 @@ fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
 
 fn counter_ask(counter: &CounterDescription) -> CounterAsk {
     CounterAsk {
-        meters: vec![(counter.meter.clone(), counter.decimals, 1)],
+        meters: counter.counted_meters(),
         subject: counter.subject.clone(),
         operations: counter.operations.clone(),
         window_start_ms: counter.window_ms.0,

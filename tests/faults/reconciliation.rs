@@ -1,5 +1,6 @@
 //! Gate and ledger compared while traffic flows: no false drift, and every true one found, named and repaired once.
 
+mod budgets;
 mod no_difference;
 mod traffic;
 

@@ -159,6 +159,7 @@ pub fn limit(name: &[u8; 8], capacity: i64) -> Counter {
         since_ms: 0,
         meter: MeterId::parse("page").unwrap(),
         decimals: Decimals::default(),
+        budgeted: None,
         source: Source::Limit(Arc::new(serde_json::from_value(definition).unwrap()), Level::Tenant),
     }
 }

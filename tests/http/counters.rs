@@ -107,6 +107,11 @@ fn beginnings() -> Vec<(&'static str, Value, Value)> {
     let mut of_users = own("day");
     of_users["scope"] = json!("subject");
     of_users["subject_kind"] = json!("user");
+    // In hundredths of a page, of which a token counts one.
+    let budget = |page: &str| {
+        json!([{ "id": "own", "meters": { "page": page, "token": "0.01" }, "decimals": 2, "window": "day",
+                 "capacity": "100", "class": "quota" }])
+    };
     vec![
         ("made", json!([]), json!([own("day")])),
         ("window", json!([own("month")]), json!([own("day")])),
@@ -114,6 +119,8 @@ fn beginnings() -> Vec<(&'static str, Value, Value)> {
         ("scope back", json!([of_users]), json!([own("day")])),
         ("operations", changed("operations", json!(["ocr"])), json!([own("day")])),
         ("meter", changed("meter", json!("token")), json!([own("day")])),
+        ("budget", json!([own("day")]), budget("1")),
+        ("weights", budget("2"), budget("1")),
     ]
 }
 
@@ -159,7 +166,8 @@ async fn a_counter_that_begins_inside_its_window_counts_what_is_open_then() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_that_began_inside_its_window_is_the_same_after_a_loss_of_memory() {
     let app = app_at_noon().await;
-    for (name, before, after) in beginnings().into_iter().take(3) {
+    let (beginnings, left_out) = (beginnings().into_iter(), ["scope back", "operations", "meter"]);
+    for (name, before, after) in beginnings.filter(|(name, ..)| !left_out.contains(name)) {
         put_tenant(&app, "acme", before).await;
         let (used, left) = (
             hold(&app, &format!("{name}-used"), "20", 3600).await,

@@ -1,4 +1,5 @@
 use tollgate::domain::amount::{Decimals, Units};
+use tollgate::domain::counted_meter::CountedMeter;
 use tollgate::domain::ids::OperationId;
 use tollgate::ledger::{
     Conflict, CounterAsk, Ledger, LedgerError, OpenedPeriod, QuotaCapacity, QuotaPeriod, RestoreAsk,
@@ -38,9 +39,13 @@ async fn used() -> (crate::support::services::TestDatabase, Ledger, Work) {
     (database, ledger, open)
 }
 
+fn counted(name: &str, factor: i64) -> CountedMeter {
+    CountedMeter { meter: meter(name), decimals: decimals(), factor }
+}
+
 fn ask(subject: Option<&str>, operations: Option<&[&str]>, hours: i64) -> CounterAsk {
     CounterAsk {
-        meters: vec![(meter("ocr.page"), decimals(), 1)],
+        meters: vec![counted("ocr.page", 1)],
         subject: subject.map(user),
         operations: operations
             .map(|list| list.iter().map(|name| OperationId::parse(name).unwrap()).collect()),
@@ -54,7 +59,7 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
     let (_database, ledger, open) = used().await;
     let acme = tenant("acme");
     let mut budget = ask(None, None, 2);
-    budget.meters.push((meter("llm.token"), decimals(), 5));
+    budget.meters.push(counted("llm.token", 5));
     let counters = vec![
         ask(None, None, 1),
         ask(None, None, 2),
@@ -104,8 +109,7 @@ async fn a_figure_beyond_the_largest_amount_is_that_amount_and_leaves_the_others
     let mut works = ["a", "b"].map(|key| Work::new(&acme, key, &[("ocr.page", most), ("llm.token", 40)]));
     let events = works.iter_mut().map(Work::usage).collect();
     book(&ledger, &acme, "1-0", events).await.unwrap();
-    let tokens =
-        |weight| CounterAsk { meters: vec![(meter("llm.token"), decimals(), weight)], ..ask(None, None, 1) };
+    let tokens = |factor| CounterAsk { meters: vec![counted("llm.token", factor)], ..ask(None, None, 1) };
     let quota = |name| (meter(name), decimals(), PERIOD_START_MS);
     let ask = RestoreAsk {
         counters: vec![ask(None, None, 1), tokens(most), tokens(2)],

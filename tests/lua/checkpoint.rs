@@ -21,6 +21,7 @@ fn description(world: &World, checks: &[Counter], subject: Option<&Subject>) -> 
         subject: subject.filter(|_| check.scope_index > 0).cloned(),
         meter: MeterId::parse("ocr.page").unwrap(),
         decimals: Decimals::default(),
+        budgeted: None,
         operations: None,
         is_quota: false,
         is_new: false,

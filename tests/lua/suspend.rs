@@ -1,4 +1,6 @@
 use rstest::rstest;
+use tollgate::domain::amount::Decimals;
+use tollgate::domain::counted_meter::CountedMeter;
 use tollgate::domain::holds::NewCounter;
 use tollgate::domain::ids::{MeterId, OutboxId};
 use tollgate::domain::reservation::ReservationState;
@@ -8,11 +10,15 @@ use crate::gate::server::Mode;
 use crate::gate::world::*;
 use crate::support::matching::assert_matches;
 
+fn counted(meter: &str, factor: i64) -> CountedMeter {
+    CountedMeter { meter: MeterId::parse(meter).unwrap(), decimals: Decimals::default(), factor }
+}
+
 fn new_counter(name: &[u8; 8]) -> NewCounter {
     NewCounter {
         subject: None,
         field: field(name),
-        meter: MeterId::parse("ocr.page").unwrap(),
+        meters: vec![counted("ocr.page", 1)],
         operations: None,
         window_ms: WINDOW,
     }
@@ -74,6 +80,43 @@ async fn what_a_waiting_tenant_is_not_told_stays_and_holds_from_before_move_its_
         assert_eq!(world.counts(check).await, (5, 0));
     }
     assert_eq!(world.counts(&limit(b"week----", 100)).await, (5, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn holds_from_before_move_a_new_budget_by_the_factor_of_each_of_their_meters(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let both = |key: &str| {
+        let lines = vec![line("ocr.page", 6), line("llm.token", 40), line("other", 5)];
+        ask(key, lines, vec![day(100)])
+    };
+    for key in ["consumed", "released", "expired"] {
+        world.hold(&both(key)).await;
+    }
+    world.hold(&ask("tokens", vec![line("llm.token", 10)], vec![day(100)])).await;
+    world.suspend(None).await;
+    // Six pages of a hundred, and forty tokens of three: 720 for each that names both.
+    let budget = |name: &[u8; 8]| NewCounter {
+        meters: vec![counted("llm.token", 3), counted("ocr.page", 100)],
+        ..new_counter(name)
+    };
+    let new_counters = vec![new_counter(b"month---"), budget(b"budget--")];
+    world
+        .warm_up(WarmState { new_counters, ..told(&[(b"month---", 0, 18), (b"budget--", 50, 3 * 720 + 30)]) })
+        .await;
+    world.consume("consumed", totals(&[("ocr.page", "2"), ("llm.token", "50"), ("other", "5")]), true).await;
+    let (month, budgeted) = (limit(b"month---", 100), limit(b"budget--", 10_000));
+    assert_eq!(world.counts(&month).await, (2, 12));
+    assert_eq!(world.counts(&budgeted).await, (50 + 350, 2 * 720 + 30));
+    world.release("released", totals(&[("ocr.page", "1"), ("llm.token", "0"), ("other", "0")])).await;
+    assert_eq!(world.counts(&budgeted).await, (400 + 100, 720 + 30));
+    // A second restore keeps what the header lists.
+    world.suspend(None).await;
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(world.sweep(DUE_MS).await, 2);
+    assert_eq!((world.counts(&month).await, world.counts(&budgeted).await), ((3, 0), (500, 0)));
 }
 
 #[rstest]

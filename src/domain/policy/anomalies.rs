@@ -49,6 +49,7 @@ fn anomaly_of(counter: &Counter, operation: Option<&OperationId>) -> Option<Coun
         since_ms: 0,
         meter: counter.meter.clone(),
         decimals: Decimals::default(),
+        budgeted: None,
         source: Source::Anomaly(limit.id.clone(), *level),
     })
 }

@@ -1,11 +1,12 @@
 //! The candidates for one limit id of a tenant or of one of its subjects, and which of them wins at which time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::counter::{CounterKey, Generations, LimitSignature, Resets, field_of};
 use super::resolve::Level;
 use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::counted_meter::CountedMeter;
 use crate::domain::counter::{Counter, Source};
 use crate::domain::factor::Factor;
 use crate::domain::ids::MeterId;
@@ -59,8 +60,8 @@ struct Segment {
 pub(super) struct Winner {
     pub(super) limit: Arc<Limit>,
     pub(super) kind: Kind,
-    /// How much it counts of each meter.
-    pub(super) weights: BTreeMap<MeterId, i64>,
+    /// The meters that it counts, sorted; counters of a budget share the list.
+    pub(super) meters: Arc<[CountedMeter]>,
     pub(super) decimals: Decimals,
     pub(super) capacity: Units,
     pub(super) level: Level,
@@ -68,6 +69,12 @@ pub(super) struct Winner {
 }
 
 impl Winner {
+    /// How many of its units one smallest unit of a meter is; none for a meter that it does not count.
+    pub(super) fn factor(&self, meter: &MeterId) -> Option<i64> {
+        let at = self.meters.binary_search_by(|counted| counted.meter.cmp(meter)).ok()?;
+        self.meters.get(at).map(|counted| counted.factor)
+    }
+
     /// The counter of one line of a request, of this meter and weight, for the tenant (0) or the n-th subject.
     pub(super) fn counter(
         &self,
@@ -89,6 +96,7 @@ impl Winner {
             since_ms: self.identity.since_ms,
             meter: meter.clone(),
             decimals: self.decimals,
+            budgeted: self.limit.limited.is_budget().then(|| self.meters.clone()),
             source: Source::Limit(self.limit.clone(), self.level),
         }
     }
@@ -153,7 +161,7 @@ impl Chain {
             let winner = won.zip(shape).map(|(won, shape)| Winner {
                 limit: won.limit,
                 kind: won.kind,
-                weights: won.weights,
+                meters: won.meters,
                 decimals: won.decimals,
                 capacity: won.capacity,
                 level: won.level,
@@ -180,7 +188,7 @@ impl Chain {
 struct Won {
     limit: Arc<Limit>,
     kind: Kind,
-    weights: BTreeMap<MeterId, i64>,
+    meters: Arc<[CountedMeter]>,
     decimals: Decimals,
     capacity: Units,
     level: Level,
@@ -200,8 +208,12 @@ fn win(candidates: &[Candidate], at_ms: i64, decimals_of: impl Fn(&MeterId) -> D
     });
     let kind = kind.filter(|kind| *kind != Kind::Off)?;
     let decimals = limit.limited.decimals(|meter| Some(decimals_of(meter)))?;
-    let weight = |meter: &MeterId| Some((meter.clone(), limit.limited.factor(meter, decimals_of(meter))?));
-    let weights = limit.limited.meters().filter_map(weight).collect();
+    let counted = |meter: &MeterId| {
+        let decimals = decimals_of(meter);
+        let factor = limit.limited.factor(meter, decimals)?;
+        Some(CountedMeter { meter: meter.clone(), decimals, factor })
+    };
+    let meters = limit.limited.meters().filter_map(counted).collect();
     let mut factors: Vec<Factor> = Vec::new();
     let named = active().find_map(|candidate| match &candidate.says {
         Says::Limit(limit) => Some(limit.capacity),
@@ -215,5 +227,5 @@ fn win(candidates: &[Candidate], at_ms: i64, decimals_of: impl Fn(&MeterId) -> D
     // Factors of several levels meet here only.
     let capacity =
         Units::new(limit.algorithm.capacity_max(decimals)).map_or(capacity, |most| capacity.min(most));
-    Some(Won { limit, kind, weights, decimals, capacity, level: active().next()?.level })
+    Some(Won { limit, kind, meters, decimals, capacity, level: active().next()?.level })
 }

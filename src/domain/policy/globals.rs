@@ -64,7 +64,7 @@ impl Globals {
         for (line, meter) in meters.into_iter().enumerate() {
             let line = u8::try_from(line).unwrap_or(u8::MAX);
             for winner in self.0.get(meter).into_iter().flatten().filter_map(|chain| chain.winner(at_ms)) {
-                let Some(&weight) = winner.weights.get(meter) else { continue };
+                let Some(weight) = winner.factor(meter) else { continue };
                 if !(winner.limit.counts(operation) && winner.limit.applies_to(tenant, None)) {
                     continue;
                 }

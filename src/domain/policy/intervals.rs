@@ -47,6 +47,7 @@ impl Resolved {
             since_ms: 0,
             meter: (*first).clone(),
             decimals: Decimals::default(),
+            budgeted: None,
             source: Source::Interval(of.clone()),
         };
         let subjects = u8::try_from(subjects).unwrap_or(u8::MAX);

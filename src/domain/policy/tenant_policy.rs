@@ -274,7 +274,7 @@ impl Rules {
         for chain in self.0.get(request.meter).into_iter().flatten() {
             let Some(winner) = chain.winner(request.at_ms) else { continue };
             let limit = &winner.limit;
-            let Some(&weight) = winner.weights.get(request.meter) else { continue };
+            let Some(weight) = winner.factor(request.meter) else { continue };
             let counts = request.work.counts_under(limit);
             let (scope_index, whose) = subject.map_or((0, None), |(index, subject)| (index, Some(subject)));
             let is_for_them = is_for(limit, whose.map(|subject| &subject.kind));
@@ -316,6 +316,7 @@ impl QuotaRule {
             since_ms: self.identity.since_ms,
             meter: request.meter.clone(),
             decimals: self.decimals,
+            budgeted: None,
             source: Source::Quota(self.mode),
         }
     }

@@ -94,8 +94,13 @@ fn new_counter(reader: &mut Reader<'_>) -> Result<String, Undecodable> {
     let meter = packed.text()?;
     let operations = (0..packed.u16()?).map(|_| packed.text()).collect::<Result<Vec<_>, _>>()?;
     let of = if operations.is_empty() { "all operations".to_owned() } else { operations.join(", ") };
+    let mut budget = Vec::new();
+    while !packed.rest().is_empty() {
+        budget.push(format!("{} × {}", packed.text()?, packed.i64()?));
+    }
+    let counted = if budget.is_empty() { meter.to_owned() } else { budget.join(" + ") };
     Ok(format!(
-        "{field}: {meter} of {of}, from {} to {}, restored at {}",
+        "{field}: {counted} of {of}, from {} to {}, restored at {}",
         instant(from),
         instant(to),
         instant(restored_at)

@@ -70,6 +70,7 @@ fn limit() -> LimitStatus {
             since_ms: 0,
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::default(),
+            budgeted: None,
             source: Source::Quota(QuotaMode::default()),
         },
         subject: None,

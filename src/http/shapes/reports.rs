@@ -249,7 +249,7 @@ pub(in crate::http) struct DifferenceAnswer {
     /// Whose use it counts, if it is one subject's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) subject: Option<SubjectAnswer>,
-    /// The meter.
+    /// The meter; of a budget, the first of its meters.
     pub(in crate::http) meter: String,
     /// Start of its window.
     pub(in crate::http) window_start: String,

@@ -402,12 +402,11 @@ fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms:
     resolved
 }
 
-/// The question to the ledger about a limit's counter; none where the ledger cannot restore it: of class rate, as every
-/// budget is, whose units are not those of its meters.
+/// The question to the ledger about a limit's counter; none where the ledger cannot restore it: of class rate.
 fn counter_ask(limit: &Counter, subject: Option<&Subject>) -> Option<CounterAsk> {
     let window = limit.booked_window()?;
     Some(CounterAsk {
-        meters: vec![(limit.meter.clone(), limit.decimals, 1)],
+        meters: limit.counted_meters(),
         subject: subject.cloned(),
         operations: limit.operations().cloned(),
         window_start_ms: window.start_ms,

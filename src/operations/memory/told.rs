@@ -97,7 +97,7 @@ fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
     Some(NewCounter {
         subject: subject.filter(|_| !counter.is_quota()).cloned(),
         field: counter.field,
-        meter: counter.meter.clone(),
+        meters: counter.counted_meters(),
         operations: counter.operations().cloned(),
         window_ms: (window.start_ms, window.end_ms),
     })

@@ -27,6 +27,7 @@ const SUBJECTS_SINCE_MS: i64 = 26 * 3_600_000;
 /// How many pages of subjects are compared in one visit of a tenant; the next visit continues after them.
 const PAGES_MAX: usize = 32;
 const OPERATIONS_MAX: usize = 255;
+const METERS_MAX: usize = 65_535;
 const TENANTS_PAGE: usize = 500;
 
 /// A checkpoint that is in the outbox.
@@ -274,11 +275,14 @@ pub(super) fn reconciled(
     resolved.counters.into_iter().filter_map(known).collect()
 }
 
-/// None for a counter that the ledger cannot restore, or that has too many operations to be described.
+/// None for a counter that the ledger cannot restore, or that has too many operations or meters to be described.
 fn describe(counter: &Counter, subject: Option<&Subject>) -> Option<CounterDescription> {
     let window = counter.booked_window()?;
     let operations = counter.operations().cloned();
-    if operations.as_ref().is_some_and(|operations| operations.len() > OPERATIONS_MAX) {
+    let budgeted = counter.budgeted.as_deref().map(<[_]>::to_vec);
+    let has_too_many = operations.as_ref().is_some_and(|operations| operations.len() > OPERATIONS_MAX)
+        || budgeted.as_ref().is_some_and(|meters| meters.len() > METERS_MAX);
+    if has_too_many {
         return None;
     }
     Some(CounterDescription {
@@ -287,6 +291,7 @@ fn describe(counter: &Counter, subject: Option<&Subject>) -> Option<CounterDescr
         subject: subject.cloned(),
         meter: counter.meter.clone(),
         decimals: counter.decimals,
+        budgeted,
         operations,
         is_quota: counter.is_quota(),
         is_new: counter.is_new(),

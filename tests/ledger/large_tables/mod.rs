@@ -12,6 +12,7 @@ use std::fs;
 use tollgate::domain::adjustment::AdjustmentId;
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
+use tollgate::domain::counted_meter::CountedMeter;
 use tollgate::domain::ids::{Epoch, IdempotencyKey, LimitId, OutboxId, ReservationId, TenantId};
 use tollgate::domain::money::Currency;
 use tollgate::domain::period::Window;
@@ -72,7 +73,7 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     let acme = tenant("acme");
     let decimals = Decimals::new(2).unwrap();
     let hour = |subject: Option<&str>| CounterAsk {
-        meters: vec![(meter("ocr.page"), decimals, 1)],
+        meters: vec![CountedMeter { meter: meter("ocr.page"), decimals, factor: 1 }],
         subject: subject.map(user),
         operations: None,
         window_start_ms: HOUR_MS,

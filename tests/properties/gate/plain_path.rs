@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use proptest::test_runner::{Config, TestRunner};
 use redis::{ConnectionLike, Value};
-use tollgate::domain::amount::Amount;
+use tollgate::domain::amount::{Amount, Decimals};
+use tollgate::domain::counted_meter::CountedMeter;
 use tollgate::domain::holds::NewCounter;
 use tollgate::domain::ids::{Epoch, MeterId, Subject, TenantId};
 use tollgate::gate::scripts::Script;
@@ -358,14 +359,23 @@ fn state_of(case: &Case, now_ms: i64, scope: u8, told: u16) -> WarmState {
     WarmState { counters: counters.collect(), capacities: capacities.collect(), ..WarmState::default() }
 }
 
-/// The counters of the mask, as created inside their window.
+/// The counters of the mask, as created inside their window: of one meter, or a budget of all.
 fn new_counters(case: &Case, now_ms: i64, scope: u8, new: u16, subject: Option<&Subject>) -> Vec<NewCounter> {
     let told = (0..).zip(&case.counters).filter(|(_, planned)| planned.is_told_with(scope));
     let of_mask = told.filter(|(number, _)| new >> number & 1 == 1);
+    let counted = |at: usize, factor| CountedMeter {
+        meter: MeterId::parse(METERS[at]).unwrap(),
+        decimals: Decimals::default(),
+        factor,
+    };
     let counter = |(number, _): (u8, _)| NewCounter {
         subject: subject.cloned(),
         field: field(&name_of(number)),
-        meter: MeterId::parse(METERS[usize::from(number) % METERS.len()]).unwrap(),
+        meters: if number % 3 == 2 {
+            (0..METERS.len()).zip(2..).map(|(at, factor)| counted(at, factor)).collect()
+        } else {
+            vec![counted(usize::from(number) % METERS.len(), 1)]
+        },
         operations: None,
         window_ms: case.window_at(now_ms),
     };

@@ -198,12 +198,14 @@ impl Account {
         // A part of a best effort would have been granted: only what has nothing left refuses it.
         let is_best = admission.mode == Mode::Best;
         let counter = |at: &usize| &self.model.counters[*at];
-        let left = |counter: &Counter| counter.room(0);
+        let least = |counter: &Counter| counter.weights.iter().copied().filter(|weight| *weight > 0).min();
+        let lacks = |counter: &Counter| least(counter).is_some_and(|least| counter.room(0) < least);
         let refusing: Vec<usize> =
-            refusing.iter().copied().filter(|at| !is_best || left(counter(at)) < 1).collect();
+            refusing.iter().copied().filter(|at| !is_best || lacks(counter(at))).collect();
         let needed = |counter: &Counter| -> i64 {
             let weighted = counter.weights.iter().zip(admission.amounts);
-            if is_best { 1 } else { weighted.map(|(weight, amount)| weight * amount).sum() }
+            let all: i64 = weighted.map(|(weight, amount)| weight * amount).sum();
+            if is_best { least(counter).unwrap_or_default() } else { all }
         };
         let exceeds = refusing.iter().map(counter).any(|counter| needed(counter) > counter.capacity);
         let (status, code) = if exceeds { (402, "exceeds_plan") } else { (429, "quota_exceeded") };

@@ -107,7 +107,20 @@ pub(super) struct Plan {
     day: i64,
     user: Option<i64>,
     month: Option<i64>,
+    /// Of both meters together.
+    budget: Option<i64>,
     pub(super) quota: Option<i64>,
+}
+
+/// A limit of a plan.
+struct Limit {
+    name: &'static str,
+    window: &'static str,
+    /// Whether it counts the user and not the tenant.
+    is_users: bool,
+    /// How much one unit of each meter counts.
+    weights: [i64; 2],
+    capacity: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -151,34 +164,47 @@ fn rule(random: &mut StdRng) -> Rule {
 fn plan(random: &mut StdRng) -> Plan {
     let mut maybe = |most: i64| random.random_bool(0.5).then(|| random.random_range(15..most));
     let (user, month, quota) = (maybe(60), maybe(60), maybe(60));
-    Plan { day: random.random_range(15..60), user, month, quota }
+    let budget = random.random_bool(0.5).then(|| random.random_range(120..360));
+    Plan { day: random.random_range(15..60), user, month, budget, quota }
 }
 
 impl Plan {
-    /// The limits' names, each with its meter, window, whether it is the user's, and its capacity.
-    fn limits(&self) -> Vec<(&'static str, usize, &'static str, bool, i64)> {
-        let day = Some(("day", 0, "day", false, self.day));
-        let user = self.user.map(|capacity| ("user", 0, "day", true, capacity));
-        let month = self.month.map(|capacity| ("month", 1, "month", false, capacity));
-        [day, user, month].into_iter().flatten().collect()
+    /// The limits, in the order in which refusals name them.
+    fn limits(&self) -> Vec<Limit> {
+        let limit = |name, window, is_users, weights| {
+            move |capacity| Limit { name, window, is_users, weights, capacity }
+        };
+        let budget = self.budget.map(limit("budget", "month", false, [2, 3]));
+        let day = Some(self.day).map(limit("day", "day", false, [1, 0]));
+        let user = self.user.map(limit("user", "day", true, [1, 0]));
+        let month = self.month.map(limit("month", "month", false, [0, 1]));
+        [budget, day, user, month].into_iter().flatten().collect()
     }
 
     /// The model's counters with their names, in the order in which refusals name them.
     pub(super) fn counters(&self, meters: &[String; 2]) -> Vec<(String, Counter)> {
-        let counter = |line: usize, capacity| {
-            let weights = if line == 0 { vec![1, 0] } else { vec![0, 1] };
-            Counter::of_calendar(capacity, weights)
-        };
+        let counter = |weights: [i64; 2], capacity| Counter::of_calendar(capacity, weights.to_vec());
         let limits = self.limits().into_iter();
-        let limits = limits.map(|(name, line, _, _, capacity)| (name.to_owned(), counter(line, capacity)));
-        let quota = self.quota.map(|capacity| (format!("quota:{}", meters[0]), counter(0, capacity)));
+        let limits = limits.map(|limit| (limit.name.to_owned(), counter(limit.weights, limit.capacity)));
+        let quota = self.quota.map(|capacity| (format!("quota:{}", meters[0]), counter([1, 0], capacity)));
         limits.chain(quota).collect()
     }
 
     /// As policy is written.
     pub(super) fn policy(&self, meters: &[String; 2]) -> Value {
-        let limit = |(name, line, window, is_users, capacity): (&str, usize, &str, bool, i64)| {
-            let mut limit = json!({ "id": name, "meter": meters[line], "window": window, "capacity": capacity.to_string() });
+        let limit = |limit: Limit| {
+            let Limit { name, window, is_users, weights, capacity } = limit;
+            let mut limit =
+                json!({ "id": name, "window": window, "capacity": capacity.to_string(), "class": "quota" });
+            match weights {
+                [1, 0] => limit["meter"] = json!(meters[0]),
+                [0, 1] => limit["meter"] = json!(meters[1]),
+                _ => {
+                    for (meter, weight) in meters.iter().zip(weights) {
+                        limit["meters"][meter] = json!(weight.to_string());
+                    }
+                }
+            }
             if is_users {
                 (limit["scope"], limit["subject_kind"]) = (json!("subject"), json!("user"));
             }

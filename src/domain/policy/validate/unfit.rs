@@ -32,10 +32,6 @@ pub(super) fn unfit_for_quota(limit: &Limit) -> Vec<FieldError> {
             give it the class rate";
         errors.push(FieldError::new("/load_scaled", message));
     }
-    if limit.limited.is_budget() {
-        let message = "must be rate for a budget: the ledger restores the counters of single meters only";
-        errors.push(FieldError::new("/class", message));
-    }
     errors
 }
 
