@@ -381,8 +381,8 @@ const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_s
 /// The most connections that look up with kept plans.
 const LOOK_UPS_MAX: usize = 3;
 
-/// Some failures are told apart by their English words (`error.rs`). Only a superuser, or who was granted it, may choose
-/// the language; elsewhere the server's own stays.
+/// Some failures are known by their English words (`error.rs`). Only a superuser, or a user to whom it was granted, may
+/// choose the language; for others the server's own stays.
 const ENGLISH_MESSAGES: &str =
     "DO $$BEGIN SET lc_messages = 'C'; EXCEPTION WHEN insufficient_privilege THEN NULL; END$$;";
 

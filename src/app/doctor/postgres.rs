@@ -73,7 +73,7 @@ pub(super) fn findings(server: &ServerFacts, connections: usize) -> Vec<Finding>
     ]
 }
 
-/// The language of a session's failures, which some are told apart by.
+/// The language of messages, by which some failures are known.
 fn language(server: &ServerFacts) -> Finding {
     let language = server.text("lc_messages").unwrap_or(UNKNOWN);
     let is_english = matches!(language.split('.').next(), Some("C" | "POSIX"))
