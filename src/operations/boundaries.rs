@@ -31,10 +31,7 @@ impl<'a> Boundaries<'a> {
         if let Some((_, place)) = passed.filter(|(passed_ms, _)| *passed_ms >= instant_ms) {
             return Ok(Some(place));
         }
-        let now_ms = self.core.script_now();
-        let Some(place) = self.core.gate.append_boundary(partition, instant_ms, now_ms).await? else {
-            return Ok(None);
-        };
+        let Some(place) = self.core.append_boundary(partition, instant_ms).await? else { return Ok(None) };
         self.core.progress.catch_up(partition, place).await?;
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         passed.insert(partition, (instant_ms, place));

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::domain::ids::{OutboxId, Partition};
 use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::operations::damage::Damage;
+use crate::operations::error::{Answer, OperationError};
 use crate::operations::instance::Instance;
 use crate::operations::load_level::{CurrentLoad, GateTimes};
 use crate::operations::policy_store::PolicyStore;
@@ -42,6 +44,28 @@ impl Core {
     /// one, and what is booked in the new one would count as nothing used.
     pub(super) fn gate_now_ms(&self) -> i64 {
         self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
+    }
+
+    /// The same for what stays in the books for good: a period closed by a wrong time is never opened again.
+    ///
+    /// Errors: Redis's clock is not trusted.
+    pub(super) fn trusted_now_ms(&self) -> Answer<i64> {
+        let now_ms = self.gate_now_ms();
+        if self.gate.trusts_time() {
+            return Ok(now_ms);
+        }
+        Err(OperationError::GateUnavailable("its clock is not trusted; nothing is booked by it".into()))
+    }
+
+    /// Appends a boundary that says that the instant (unix ms) is passed. Returns its place; none where the gate's
+    /// clock is before the instant. Errors also where that clock is not trusted.
+    pub(super) async fn append_boundary(
+        &self,
+        partition: Partition,
+        instant_ms: i64,
+    ) -> Answer<Option<OutboxId>> {
+        self.trusted_now_ms()?;
+        Ok(self.gate.append_boundary(partition, instant_ms, self.script_now()).await?)
     }
 
     /// Runs one script call and measures its time.

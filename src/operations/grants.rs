@@ -203,7 +203,7 @@ impl GrantVerbs {
     async fn begin_at_gate(&self, entry: &TenantEntry, stored: &StoredGrant) -> Answer<()> {
         self.memory.send_capacity(entry, &stored.meter, 0).await?;
         if stored.period_start_ms.is_some() {
-            self.core.gate.append_boundary(entry.partition, 0, self.core.script_now()).await?;
+            self.core.append_boundary(entry.partition, 0).await?;
         }
         Ok(())
     }

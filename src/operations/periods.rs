@@ -85,7 +85,7 @@ impl Periods {
         progress: &RunProgress,
         left: &mut LeftPartitions,
     ) -> Answer<Closed> {
-        let now_ms = self.core.gate_now_ms();
+        let now_ms = self.core.trusted_now_ms()?;
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
@@ -247,7 +247,7 @@ impl Periods {
     /// quota.
     async fn book_returns(&self, left: &mut LeftPartitions) -> Answer<()> {
         for partition in self.core.ledger.partitions_with_returns().await? {
-            let now_ms = self.core.gate_now_ms();
+            let now_ms = self.core.trusted_now_ms()?;
             let mut booked = Ok(1);
             while !left.has(partition) && booked.as_ref().is_ok_and(|count| *count > 0) {
                 let more = self.core.ledger.book_carried_returns(partition, now_ms).await;

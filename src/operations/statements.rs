@@ -33,7 +33,7 @@ impl Statements {
     ///
     /// Errors: a server is away or the writer lags, for some partitions at least. All others are billed.
     pub async fn issue(&self, manner: Manner, grace: Duration) -> Answer<Issued> {
-        let now_ms = self.core.gate_now_ms();
+        let now_ms = self.core.trusted_now_ms()?;
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
 use tollgate::app::{App, Role};
 use tollgate::gate::ExpireReport;
+use tollgate::ledger::Manner;
 
 use super::gate_away::park_consume;
 use crate::ledger::rows;
@@ -225,7 +226,7 @@ async fn nothing_is_redelivered_while_redis_clock_is_not_trusted() {
 #[case::it_leaps_seventy_days_ahead(70 * 86_400)]
 #[case::it_is_set_back_by_twenty_years(-20 * 365 * 86_400)]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_recurs_opens_no_period_of_a_redis_clock_that_is_not_trusted(#[case] step_s: i64) {
+async fn jobs_open_close_and_bill_nothing_by_a_redis_clock_that_is_not_trusted(#[case] step_s: i64) {
     let app = an_app().without_jobs().start().await;
     app.with_plan(json!([]), json!([quota_of("50")])).await;
     let recurring = json!({
@@ -244,6 +245,15 @@ async fn what_recurs_opens_no_period_of_a_redis_clock_that_is_not_trusted(#[case
     becomes_ready(&app, &behind, "degraded").await;
     behind.operations.memory.next_periods_due().await.unwrap();
     behind.operations.memory.open_next_periods().await.unwrap();
+    let (manner, grace) = (Manner::default(), Duration::from_secs(3600));
+    for refused in [
+        behind.operations.periods.close(manner, grace).await.map(drop),
+        behind.operations.grants.follow().await.map(drop),
+        behind.operations.statements.issue(manner, grace).await.map(drop),
+    ] {
+        let refused = refused.expect_err("nothing is booked by it").to_string();
+        assert!(refused.contains("not trusted"), "{refused}");
+    }
     // On a month's last day the next period is opened ahead, by the host's clock.
     let of_another_time = "SELECT period_start FROM quota_periods \
         WHERE period_end <= now() OR period_start > now() + interval '2 days'";

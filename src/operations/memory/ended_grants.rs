@@ -54,7 +54,7 @@ impl Memory {
         left: &mut LeftPartitions,
     ) -> Answer<FollowedGrants> {
         self.follow_policy(tenant, left).await?;
-        let now_ms = self.core.gate_now_ms();
+        let now_ms = self.core.trusted_now_ms()?;
         let begun = self.begin_grants(tenant, now_ms, left).await?;
         self.cut_grants(tenant, now_ms, left).await?;
         let settled = self.settle_ended(tenant, now_ms, left).await?;
@@ -74,10 +74,9 @@ impl Memory {
             if left.has(partition) {
                 continue;
             }
-            let now_ms = self.core.script_now();
-            match self.core.gate.append_boundary(partition, instant_ms, now_ms).await {
+            match self.core.append_boundary(partition, instant_ms).await {
                 Ok(place) => places.extend(place.map(|place| (partition, place))),
-                Err(error) => self.go_on_without(left, partition, error.into()).await,
+                Err(error) => self.go_on_without(left, partition, error).await,
             }
         }
         for (partition, place) in places {
