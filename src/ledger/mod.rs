@@ -7,6 +7,7 @@
 mod active_subjects;
 mod adjustments;
 mod advances;
+mod at_work;
 pub(crate) mod audit;
 pub mod balances;
 mod balances_as_of;

@@ -13,7 +13,7 @@ use crate::writer::apply::book;
 const HOUR: i64 = 3_600_000;
 
 /// Six pieces of usage of 1.00, 2.00 … in six different hours across a midnight of Kolkata, and two of another tenant.
-async fn used() -> (TestDatabase, Ledger) {
+pub(super) async fn used() -> (TestDatabase, Ledger) {
     let (database, ledger) = ledger().await;
     let (acme, other) = (tenant("acme"), tenant("beta"));
     for (tenant, count) in [(&acme, 6), (&other, 2)] {
@@ -33,7 +33,7 @@ async fn used() -> (TestDatabase, Ledger) {
     (database, ledger)
 }
 
-fn query(tenant: Option<TenantId>) -> UsageQuery {
+pub(super) fn query(tenant: Option<TenantId>) -> UsageQuery {
     UsageQuery {
         tenant,
         meter: Some(meter("ocr.page")),

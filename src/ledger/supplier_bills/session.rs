@@ -12,7 +12,7 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Transaction};
+use tokio_postgres::{Row, Transaction};
 use uuid::Uuid;
 
 use crate::domain::reservation::Record;
@@ -21,6 +21,7 @@ use crate::domain::supplier_bill::passes::{Found, Order, PassKind};
 use crate::domain::supplier_bill::reading::BillRow;
 use crate::domain::supplier_bill::summary::Summary;
 use crate::domain::supplier_bill::{BillId, BillTerms, Finding, Item, Source, UseReference};
+use crate::ledger::at_work::OwnClient;
 use crate::ledger::decisions::escape;
 use crate::ledger::{Ledger, LedgerError, instant, number};
 
@@ -78,7 +79,7 @@ const MATCHES: &str = "COPY supplier_matches (bill, outcome, number, tenant, ref
 
 /// A connection with the rows of one bill.
 pub struct BillSession {
-    client: Client,
+    client: OwnClient,
 }
 
 impl Ledger {
