@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::domain::reservation::Record;
 use crate::domain::supplier_bill::finding::{Sum, Unmatchable};
-use crate::domain::supplier_bill::passes::{Found, Order, PassKind};
+use crate::domain::supplier_bill::passes::{Found, Order, Pass, PassKind};
 use crate::domain::supplier_bill::reading::BillRow;
 use crate::domain::supplier_bill::summary::Summary;
 use crate::domain::supplier_bill::{BillId, BillTerms, Finding, Item, Source, UseReference};
@@ -269,17 +269,15 @@ async fn go_over(
     keeper: &mut Keeper,
 ) -> Result<(), LedgerError> {
     let portal = transaction.bind(&select(place, these, kind.order()), &[]).await?;
-    let (mut pass, mut found) = (kind.begin(terms), Found::default());
+    let mut pass = kind.begin(terms);
     loop {
         let rows = transaction.query_portal(&portal, AT_ONCE).await?;
-        for row in &rows {
-            pass.take(item(row)?, &mut found).map_err(refused)?;
-        }
         let is_last = is_last(&rows);
-        if is_last {
-            pass.finish(&mut found).map_err(refused)?;
-        }
-        let Found { findings, left } = std::mem::take(&mut found);
+        // In a thread of its own: those of the runtime book, and hear Postgres, meanwhile.
+        let taking = tokio::task::spawn_blocking(move || take(pass, &rows, is_last)).await;
+        let (next, Found { findings, left }) =
+            taking.map_err(|error| LedgerError::Unavailable(error.to_string()))??;
+        pass = next;
         keeper.keep(transaction, findings).await?;
         let mut text = String::new();
         left.iter().for_each(|item| write_item(item, &mut text));
@@ -288,6 +286,18 @@ async fn go_over(
             return Ok(());
         }
     }
+}
+
+/// Lets a pass take these items. Returns it with what it has found.
+fn take(mut pass: Box<dyn Pass>, rows: &[Row], is_last: bool) -> Result<(Box<dyn Pass>, Found), LedgerError> {
+    let mut found = Found::default();
+    for row in rows {
+        pass.take(item(row)?, &mut found).map_err(refused)?;
+    }
+    if is_last {
+        pass.finish(&mut found).map_err(refused)?;
+    }
+    Ok((pass, found))
 }
 
 fn refused(error: Unmatchable) -> LedgerError {
