@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tollgate::domain::ids::IdempotencyKey;
 use tollgate::domain::supplier_bill::{BillId, BillTerms};
 use tollgate::ledger::{BillBegun, NewBill};
@@ -401,7 +402,7 @@ async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     );
     let address = app.url().trim_start_matches("http://").to_owned();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
     wait_for("the bill is being read", Duration::from_secs(20), async || {
         (app.get(BILLS).await.text("/data/0/status") == "loading").then_some(())
     })
@@ -415,6 +416,54 @@ async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     .await;
     let whole = compare(&app, &query, "off", "job,pages\na,3\n").await;
     assert_eq!(counts(&whole), [1, 0, 0, 0]);
+    app.finish().await;
+}
+
+/// A service that waits for bodies, and for what it asks itself, a little longer than a second at most.
+async fn impatient() -> TestApp {
+    let app = an_app().at(NOW).without_jobs().with("http.request_timeout_ms", 1_500);
+    let app = app.with("redis.response_timeout_ms", 1_000).with("ledger.ack_timeout_ms", 1_000);
+    let app = app.with("ledger.restore_wait_ms", 1_000).start().await;
+    app.without_limits().await;
+    app
+}
+
+/// The head of a bill of a megabyte, and these lines of it.
+fn begun(app: &TestApp, key: &str, lines: &str) -> String {
+    format!(
+        "POST {BILLS}?{SPAN}&{BY_JOB}&tenant=acme HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: text/csv\r\nidempotency-key: {key}\r\ncontent-length: 1000000\r\n\r\n{lines}",
+        app.key()
+    )
+}
+
+#[tokio::test]
+async fn a_sender_of_a_bill_that_stalls_has_its_answer_in_time() {
+    let app = impatient().await;
+    let head = begun(&app, "stalled", "job,pages\na,3\n");
+    let answer = tokio::time::timeout(Duration::from_secs(15), app.send_raw(head.as_bytes())).await;
+    assert!(answer.as_ref().is_ok_and(|line| line.starts_with("HTTP/1.1 408")), "{answer:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_sender_that_trickles_on_after_its_bill_is_refused_has_its_answer_in_time() {
+    let app = impatient().await;
+    let head = begun(&app, "trickled", "nothing,here\n");
+    let stream = tokio::net::TcpStream::connect(app.url().trim_start_matches("http://")).await.unwrap();
+    let (reads, mut writes) = stream.into_split();
+    let trickling = tokio::spawn(async move {
+        writes.write_all(head.as_bytes()).await.unwrap();
+        let mut beat = tokio::time::interval(Duration::from_millis(50));
+        while writes.write_all(b"x").await.is_ok() {
+            beat.tick().await;
+        }
+    });
+    let mut line = String::new();
+    let mut reads = BufReader::new(reads);
+    let read = tokio::time::timeout(Duration::from_secs(15), reads.read_line(&mut line)).await;
+    assert!(read.is_ok() && line.starts_with("HTTP/1.1 422"), "{line}");
+    trickling.abort();
     app.finish().await;
 }
 
