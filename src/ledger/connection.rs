@@ -117,13 +117,17 @@ impl Ledger {
     }
 
     /// The ledger as it is now: whatever is read by this handle is of one instant, over a connection that nobody else
-    /// uses. Once that is lost, nothing more is read. It is to be dropped soon: what is deleted meanwhile keeps its
-    /// place on the disk.
+    /// uses. Once that is lost, nothing more is read: so it is where nothing is read for `left_alone`. It is to be
+    /// dropped soon: what is deleted meanwhile keeps its place on the disk.
     ///
     /// Errors: as [`Self::connect`].
-    pub async fn snapshot(&self) -> Result<Self, LedgerError> {
+    pub async fn snapshot(&self, left_alone: Duration) -> Result<Self, LedgerError> {
         let options = &self.shared.options;
-        let greeting = format!("{}{BEGIN_SNAPSHOT}", greeting(options, NEW_PLANS));
+        let greeting = format!(
+            "{}SET idle_in_transaction_session_timeout = {}; {BEGIN_SNAPSHOT}",
+            greeting(options, NEW_PLANS),
+            left_alone.as_millis()
+        );
         let pool = pool_of(options, 1, greeting, Some(AtomicBool::new(false)), &self.shared.runtime)?;
         let snapshot = Self { shared: self.shared.clone(), pool };
         // The first question decides the instant.

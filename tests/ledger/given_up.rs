@@ -1,4 +1,4 @@
-//! Reads that their callers give up, and what becomes of the connections that they were on.
+//! Reads that their callers give up, or take slowly, and what becomes of the connections that they were on.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_snapshot_that_is_given_up_leaves_nothing_running_at_the_server() {
     let ledger = over_one_connection(&database).await;
     let (holder, watch) = (connect(&database).await, connect(&database).await);
     holder.batch_execute("BEGIN; LOCK TABLE usage_hourly IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let (snapshot, held_up) = (ledger.snapshot().await.unwrap(), query(None));
+    let (snapshot, held_up) = (ledger.snapshot(PATIENCE).await.unwrap(), query(None));
     tokio::select! {
         _ = snapshot.usage(&held_up) => panic!("the lock holds up no read"),
         () = waiting(&watch, 1) => {}
@@ -90,4 +90,20 @@ async fn reads_that_have_ended_well_or_badly_leave_their_connection_to_the_next_
         assert!(matches!(refused, Err(LedgerError::Refused(_))), "{refused:?}");
     }
     assert_eq!(connections().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_may_be_left_alone_for_longer_than_a_statement_may_take() {
+    let (database, _books) = used().await;
+    let statement_timeout = Duration::from_secs(1);
+    let ledger = Ledger::connect(LedgerOptions { statement_timeout, ..options(&database) }).await.unwrap();
+    let snapshot = ledger.snapshot(Duration::from_secs(600)).await.unwrap();
+    let watch = connect(&database).await;
+    wait_for("it is left alone for a while", PATIENCE, async || {
+        let query = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+                     AND state = 'idle in transaction' AND now() - state_change > interval '4 s'";
+        watch.query_opt(query, &[]).await.unwrap().map(drop)
+    })
+    .await;
+    snapshot.now_ms().await.unwrap();
 }
