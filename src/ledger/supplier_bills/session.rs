@@ -29,8 +29,7 @@ use crate::ledger::{Ledger, LedgerError, instant, number};
 const AT_ONCE: i32 = 5_000;
 
 /// The work takes minutes, and sorts millions of rows. Each of its waits ends all the same.
-const LONG_WORK: &str = "SET statement_timeout = '30min'; SET idle_in_transaction_session_timeout = '10min'; \
-    SET work_mem = '64MB'";
+const LONG_WORK: &str = "SET idle_in_transaction_session_timeout = '10min'; SET work_mem = '64MB'";
 
 /// The columns of items in a temporary table.
 const COLUMNS: &str = "is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line";
@@ -86,7 +85,8 @@ impl Ledger {
     /// Opens a connection for one comparison.
     pub async fn bill_session(&self) -> Result<BillSession, LedgerError> {
         let client = self.client_of_its_own().await?;
-        client.batch_execute(LONG_WORK).await?;
+        let timeout_ms = BillSession::STATEMENT_MAX.as_millis();
+        client.batch_execute(&format!("SET statement_timeout = {timeout_ms}; {LONG_WORK}")).await?;
         for place in 0..=PassKind::PASSES_MAX {
             client.batch_execute(&table(place)).await?;
         }
@@ -104,6 +104,9 @@ fn table(place: usize) -> String {
 }
 
 impl BillSession {
+    /// How long one statement may take: one takes the whole file, as slowly as it arrives.
+    pub const STATEMENT_MAX: Duration = Duration::from_secs(65 * 60);
+
     /// Takes rows until there are no more. They come from a thread that reads the file.
     pub async fn load(&self, rows: &mut Receiver<Vec<BillRow>>) -> Result<(), LedgerError> {
         let mut sink = pin!(self.client.copy_in::<_, Bytes>(&copy(0)).await?);

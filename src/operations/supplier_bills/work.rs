@@ -31,6 +31,9 @@ const BEAT: Duration = Duration::from_secs(10);
 /// The longest that one bill is worked on.
 const WORK_MAX: Duration = Duration::from_secs(60 * 60);
 
+// A file that arrives slowly is cut off by this limit, which is documented, and not by that of a statement.
+const _: () = assert!(WORK_MAX.as_secs() < BillSession::STATEMENT_MAX.as_secs());
+
 /// How long to wait until everything that the gate has admitted is booked.
 const BOOKS_WITHIN: Duration = Duration::from_secs(10);
 
