@@ -326,6 +326,21 @@ async fn a_bill_that_cannot_be_read_is_refused_as_a_whole(#[case] bill: &str, #[
 }
 
 #[tokio::test]
+async fn a_bill_in_another_encoding_fails_at_once_and_can_be_sent_again() {
+    let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
+    let (query, bill) = (format!("{SPAN}&{BY_JOB}&tenant=acme"), "job,pages\na,3\n");
+    let wide: Vec<u8> = bill.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let refused = send_as(&app, &query, "wide", wide).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!(refused.pointers(), ["/rows/1"]);
+    let listed = app.get(BILLS).await.expect(200);
+    assert_eq!(listed.text("/data/0/status"), "failed", "{listed:?}");
+    assert!(listed.text("/data/0/failure").contains("the title of column 1 has a zero byte"), "{listed:?}");
+    assert_eq!(counts(&compare(&app, &query, "wide", bill).await), [1, 0, 0, 0]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn only_the_first_bad_rows_are_named() {
     let app = with_uses(&[]).await;
     let bill = format!("job,pages\n{}", "a,none\n".repeat(10_000));

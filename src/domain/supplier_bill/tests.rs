@@ -516,6 +516,7 @@ fn a_bill_is_read_as_spreadsheets_and_programs_write_it() {
 #[case::no_such_column(b"job,sheets\n", "amount_column")]
 #[case::twice(b"job,pages,pages\n", "amount_column")]
 #[case::titles_in_latin1(b"job,pages,\xfc\n", "1")]
+#[case::titles_in_utf16(b"j\0o\0b\0,\0p\0a\0g\0e\0s\0\n\0", "1")]
 #[case::too_few_cells(b"job,pages\na\n", "2")]
 #[case::too_many_cells(b"job,pages\na,1,2\n", "2")]
 #[case::no_amount(b"job,pages\na,1\nb,\n", "3/pages")]
@@ -538,6 +539,14 @@ fn what_cannot_be_read_is_named(#[case] file: &[u8], #[case] place: &str) {
         other => panic!("{other:?}"),
     };
     assert_eq!(found, place, "{fault:?}");
+}
+
+#[test]
+fn titles_that_are_repeated_are_cut() {
+    let file = [b"job,".as_slice(), "ü".repeat(100_000).as_bytes(), b",two\nlines\n"].concat();
+    let (_, faults) = read(&file, &by_reference(tolerance(0)));
+    let [BillFault::Column("amount_column", why)] = faults.as_slice() else { panic!("{faults:?}") };
+    assert_eq!(why, &format!("the bill has no column `pages`; it has `job`, `{}`, `two`", "ü".repeat(64)));
 }
 
 #[test]
