@@ -173,7 +173,8 @@ pub(super) async fn get_bill(
     json(HttpResponse::Ok(), &ReconciledBill::from(found))
 }
 
-/// What a comparison found, by outcome: uses and rows that belong together. A dry run keeps none.
+/// What a comparison found, by outcome: uses and rows that belong together. A dry run keeps none; there are none yet
+/// while it goes on (409), and none at all where it failed (404).
 #[utoipa::path(
     tag = "reports",
     params(
@@ -183,15 +184,18 @@ pub(super) async fn get_bill(
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((
-        status = 200,
-        description = "Findings, by outcome.",
-        content(
-            (List<FindingRow> = "application/json"),
-            (String = "text/csv"),
-            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
-        )
-    ))
+    responses(
+        (
+            status = 200,
+            description = "Findings, by outcome.",
+            content(
+                (List<FindingRow> = "application/json"),
+                (String = "text/csv"),
+                (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+            )
+        ),
+        (status = 409, description = "`in_use`: the bill is not compared yet.", body = ProblemDocument, content_type = "application/problem+json"),
+    )
 )]
 #[get("/v1/reconciliations/{id}/results")]
 pub(super) async fn list_findings(

@@ -316,10 +316,8 @@ async fn a_bill_that_cannot_be_read_is_refused_as_a_whole(#[case] bill: &str, #[
     let listed = app.get(BILLS).await.expect(200);
     assert_eq!(listed.text("/data/0/status"), "failed", "{listed:?}");
     assert!(!listed.text("/data/0/failure").is_empty(), "{listed:?}");
-    assert_eq!(
-        findings(&app, &Answered { body: listed.body["data"][0].clone(), ..listed }, "limit=9").await,
-        Vec::<String>::new()
-    );
+    let results = format!("{BILLS}/{}/results?limit=9", listed.text("/data/0/id"));
+    app.get(&results).await.is_problem(404, "not_found");
     let again = compare(&app, &query, "bad", "job,pages\na,1\n").await;
     assert_eq!(counts(&again), [0, 0, 1, 0], "under the same key, since nothing came of the first");
     app.finish().await;
@@ -373,6 +371,34 @@ async fn a_file_of_findings_has_every_row_and_no_formula() {
     assert!(rows.iter().any(|row| &row[2] == "a \"2499\", b" && &row[5] == "2499.5" && &row[11] == "2502"));
     let only = app.get(&format!("{path}&outcome=matched")).await.expect(200);
     assert_eq!(only.body.as_str().unwrap().lines().count(), 2);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_comparison_that_has_not_ended_or_has_failed_has_no_findings_and_says_so() {
+    let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
+    let done = compare(&app, &format!("{SPAN}&{BY_JOB}&tenant=acme"), "march", "job,pages\na,4\n").await;
+    let results = format!("{BILLS}/{}/results", done.text("/id"));
+    let ways = ["", "?format=csv", "?format=xlsx"];
+    for (state, status, code) in
+        [("loading", 409, "in_use"), ("matching", 409, "in_use"), ("failed", 404, "not_found")]
+    {
+        let set = format!(
+            "UPDATE supplier_bills SET state = '{state}', failure = 'it broke off', \
+             alive_until = clock_timestamp() + interval '1 hour'"
+        );
+        as_owner(&app.database, &set).await.unwrap();
+        for way in ways {
+            app.get(&format!("{results}{way}")).await.is_problem(status, code);
+        }
+    }
+    let failed = app.get(&results).await;
+    assert!(failed.text("/detail").contains("it broke off"), "{failed:?}");
+    as_owner(&app.database, "UPDATE supplier_bills SET state = 'done'").await.unwrap();
+    assert_eq!(findings(&app, &done, "limit=9").await, ["different acme a 3 4"]);
+    for way in ways {
+        assert_eq!(app.request(Method::GET, &format!("{results}{way}")).send().await.unwrap().status(), 200);
+    }
     app.finish().await;
 }
 
