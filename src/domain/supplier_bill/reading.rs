@@ -68,7 +68,11 @@ impl BillFault {
 struct Bounded<R> {
     inner: R,
     row_bytes: usize,
+    has_begun: bool,
 }
+
+/// How long a byte order mark is.
+const MARK_BYTES: usize = 3;
 
 /// The words of an error that says that a row is too long.
 const TOO_LONG: &str = "the row is too long";
@@ -78,7 +82,15 @@ impl<R: Read> Read for Bounded<R> {
         if self.row_bytes > ROW_BYTES_MAX {
             return Err(std::io::Error::other(TOO_LONG));
         }
-        let count = self.inner.read(into)?;
+        let mut count = self.inner.read(into)?;
+        // The parser strips a byte order mark only if it sees all of it at once.
+        while !self.has_begun && (1..MARK_BYTES.min(into.len())).contains(&count) {
+            match self.inner.read(&mut into[count..])? {
+                0 => break,
+                more => count += more,
+            }
+        }
+        self.has_begun = true;
         self.row_bytes += count;
         Ok(count)
     }
@@ -108,7 +120,7 @@ impl<R: Read> BillReader<R> {
     ///
     /// Errors: a mapped column is not there, or comes twice.
     pub fn new(file: R, terms: &BillTerms) -> Result<Self, BillFault> {
-        let bounded = Bounded { inner: file, row_bytes: 0 };
+        let bounded = Bounded { inner: file, row_bytes: 0, has_begun: false };
         let mut rows = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)

@@ -511,6 +511,27 @@ fn a_bill_is_read_as_spreadsheets_and_programs_write_it() {
     assert_eq!(rows, expected);
 }
 
+/// A file that arrives byte by byte.
+struct ByteByByte<'a>(&'a [u8]);
+
+impl std::io::Read for ByteByByte<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = into.len().min(1);
+        std::io::Read::read(&mut self.0, &mut into[..count])
+    }
+}
+
+#[rstest]
+#[case::a_mark_and_a_quote("\u{feff}\"job\",\"pages\"\na,1\n", 1)]
+#[case::a_mark_alone("\u{feff}job,pages\na,1\n", 1)]
+#[case::no_mark("job,pages\na,1\n", 1)]
+#[case::titles_alone("job,pages", 0)]
+fn a_bill_is_read_however_small_the_pieces_are_in_which_it_arrives(#[case] file: &str, #[case] rows: u64) {
+    let mut reader = BillReader::new(ByteByByte(file.as_bytes()), &by_reference(tolerance(0))).unwrap();
+    while reader.next_row().unwrap().is_some() {}
+    assert_eq!(reader.count(), rows);
+}
+
 #[rstest]
 #[case::nothing(b"", "1")]
 #[case::no_such_column(b"job,sheets\n", "amount_column")]
