@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 
 use super::connection::discard;
 
-/// A pooled connection while it does somebody's work. Dropped before the work has ended, it is closed: whoever got it
-/// next would wait for the statement that nobody wants any more.
+/// A pooled connection while it does somebody's work. Dropped before the work has ended, it is closed: the next caller
+/// that got it would wait for the statement that nobody wants any more.
 #[derive(Default)]
 pub(super) struct AtWork(Option<Object<AsyncPgConnection>>);
 
