@@ -9,6 +9,7 @@ pub mod passes;
 pub mod reading;
 pub mod summary;
 mod time_passes;
+mod waiting;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

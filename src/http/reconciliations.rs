@@ -1,5 +1,6 @@
 //! `/v1/reconciliations`: the books compared with what a supplier charged.
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -74,23 +75,35 @@ pub(super) async fn reconcile_bill(
     request: HttpRequest,
     mut payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    check_head(request.headers())?;
-    let terms = read_terms(Query::of(&request)?)?;
-    let key = idempotency::key_of(request.headers(), None)?.ok_or_else(Problem::key_required)?;
-    let begun = state.operations.supplier_bills.receive(BillRequest { key, terms }, caller.actor());
-    let mut upload = state.read(begun).await?;
-    let taken = take(&state, &mut payload, &mut upload).await;
-    let answer = match taken {
-        Ok(()) => upload.finish().await.map_err(Problem::from),
-        Err(problem) => {
-            drop(upload);
-            Err(problem)
-        }
+    let answer = match begin(&state, &caller, &request).await {
+        Ok(upload) => send(&state, &mut payload, upload).await,
+        Err(problem) => Err(problem),
     };
-    if answer.is_err() {
-        discard(payload.into_inner()).await;
+    // A sender that has stalled sends nothing that could be discarded, and one that trickles is not waited for.
+    if answer.as_ref().is_err_and(|problem| problem.status() != StatusCode::REQUEST_TIMEOUT) {
+        let discarding = discard(payload.into_inner());
+        let _ = tokio::time::timeout(state.options.body_timeout, discarding).await;
     }
     created(answer?)
+}
+
+/// Begins the comparison, before anything of the bill is taken.
+async fn begin(state: &State, caller: &Caller, request: &HttpRequest) -> Result<BillUpload, Problem> {
+    check_head(request.headers())?;
+    let terms = read_terms(Query::of(request)?)?;
+    let key = idempotency::key_of(request.headers(), None)?.ok_or_else(Problem::key_required)?;
+    let begun = state.operations.supplier_bills.receive(BillRequest { key, terms }, caller.actor());
+    state.read(begun).await
+}
+
+/// Takes the bill, and waits until it is read. What fails breaks it off.
+async fn send(
+    state: &State,
+    payload: &mut web::Payload,
+    mut upload: BillUpload,
+) -> Result<BillDetails, Problem> {
+    take(state, payload, &mut upload).await?;
+    Ok(upload.finish().await?)
 }
 
 /// Hands the body over until it ends, or until no more of it is wanted.
@@ -160,7 +173,8 @@ pub(super) async fn get_bill(
     json(HttpResponse::Ok(), &ReconciledBill::from(found))
 }
 
-/// What a comparison found, by outcome: uses and rows that belong together. A dry run keeps none.
+/// What a comparison found, by outcome: uses and rows that belong together. A dry run keeps none; there are none yet
+/// while it goes on (409), and none at all where it failed (404).
 #[utoipa::path(
     tag = "reports",
     params(
@@ -170,15 +184,18 @@ pub(super) async fn get_bill(
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((
-        status = 200,
-        description = "Findings, by outcome.",
-        content(
-            (List<FindingRow> = "application/json"),
-            (String = "text/csv"),
-            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
-        )
-    ))
+    responses(
+        (
+            status = 200,
+            description = "Findings, by outcome.",
+            content(
+                (List<FindingRow> = "application/json"),
+                (String = "text/csv"),
+                (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+            )
+        ),
+        (status = 409, description = "`in_use`: the bill is not compared yet.", body = ProblemDocument, content_type = "application/problem+json"),
+    )
 )]
 #[get("/v1/reconciliations/{id}/results")]
 pub(super) async fn list_findings(

@@ -112,7 +112,7 @@ struct HeadRow {
     hash: [u8; 32],
 }
 
-/// The heads of these chains. The caller must hold the lock that serialises the users of these chains.
+/// The heads of these chains. Who is going to append to them must hold the lock that serialises their users.
 pub(crate) async fn heads(
     mut connection: &AsyncPgConnection,
     chains: &[Chain],

@@ -16,6 +16,7 @@ use futures::{FutureExt, TryFutureExt};
 use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
+use super::at_work::{AtWork, OwnClient};
 use super::decisions::Copier;
 use super::functions::transaction_timestamp;
 use super::months::KnownMonths;
@@ -116,13 +117,17 @@ impl Ledger {
     }
 
     /// The ledger as it is now: whatever is read by this handle is of one instant, over a connection that nobody else
-    /// uses. Once that is lost, nothing more is read. It is to be dropped soon: what is deleted meanwhile keeps its
-    /// place on the disk.
+    /// uses. Once that is lost, nothing more is read: so it is where nothing is read for `left_alone`. It is to be
+    /// dropped soon: what is deleted meanwhile keeps its place on the disk.
     ///
     /// Errors: as [`Self::connect`].
-    pub async fn snapshot(&self) -> Result<Self, LedgerError> {
+    pub async fn snapshot(&self, left_alone: Duration) -> Result<Self, LedgerError> {
         let options = &self.shared.options;
-        let greeting = format!("{}{BEGIN_SNAPSHOT}", greeting(options, NEW_PLANS));
+        let greeting = format!(
+            "{}SET idle_in_transaction_session_timeout = {}; {BEGIN_SNAPSHOT}",
+            greeting(options, NEW_PLANS),
+            left_alone.as_millis()
+        );
         let pool = pool_of(options, 1, greeting, Some(AtomicBool::new(false)), &self.shared.runtime)?;
         let snapshot = Self { shared: self.shared.clone(), pool };
         // The first question decides the instant.
@@ -137,13 +142,19 @@ impl Ledger {
     }
 
     /// A new connection outside the pools, for what Diesel cannot say.
-    pub(super) async fn client_of_its_own(&self) -> Result<tokio_postgres::Client, LedgerError> {
+    pub(super) async fn client_of_its_own(&self) -> Result<OwnClient, LedgerError> {
         let options = &self.shared.options;
         let (greeting, runtime) = (greeting(options, NEW_PLANS), &self.shared.runtime);
         let connecting = async {
             let (client, connection) = tokio_postgres::connect(&options.url, tokio_postgres::NoTls).await?;
+            let looks = looks_for_its_client(connection.parameter("server_version"));
             // Its end shows at the client.
-            runtime.spawn(connection.map(drop));
+            let driver = runtime.spawn(connection.map(drop));
+            let client = OwnClient::new(client, driver.abort_handle());
+            if looks {
+                // A server on a system where it cannot look refuses that, and is used all the same.
+                let _ = client.batch_execute(LOOK_FOR_CLIENT).await;
+            }
             client.batch_execute(&greeting).await?;
             Ok(client)
         };
@@ -196,14 +207,11 @@ impl Ledger {
     where
         F: for<'c> Fn(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>,
     {
-        let mut connection = self.connection().await?;
-        match self.in_time(work(&mut connection)).await {
-            Ok(result) => result,
-            Err(late) => {
-                discard(connection);
-                Err(late)
-            }
-        }
+        let free = self.connection().await?;
+        let mut at_work = AtWork::default();
+        let done = self.in_time(work(at_work.begin(free))).await?;
+        at_work.end();
+        done
     }
 
     /// Runs `work` in one transaction in a task of its own: when the caller goes away, the transaction still ends as a
@@ -236,14 +244,11 @@ impl Ledger {
     }
 
     async fn transact_work(&self, begin: &'static str, work: Work) -> Result<Done, LedgerError> {
-        let mut connection = self.connection().await?;
-        match self.in_time(in_transaction(&mut connection, begin, work).boxed()).await {
-            Ok(result) => result,
-            Err(late) => {
-                discard(connection);
-                Err(late)
-            }
-        }
+        let free = self.connection().await?;
+        let mut at_work = AtWork::default();
+        let done = self.in_time(in_transaction(at_work.begin(free), begin, work).boxed()).await?;
+        at_work.end();
+        done
     }
 
     /// Waits for work on a connection, within the time limit. Finished work is also a sign that the server answers.
@@ -378,6 +383,10 @@ pub(super) fn discard(connection: Object<AsyncPgConnection>) {
 const NEW_PLANS: &str = "SET plan_cache_mode = force_custom_plan;";
 /// A statement is planned once too. Index scans are forced, even while the tables are small.
 const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off;";
+/// While a statement runs, the server looks so often whether its client is still there, and ends it where it is not.
+const LOOK_FOR_CLIENT: &str = "SET client_connection_check_interval = '1s'";
+/// The first version of Postgres that can look.
+const LOOKS_SINCE: u32 = 14;
 /// The most connections that look up with kept plans.
 const LOOK_UPS_MAX: usize = 3;
 
@@ -399,6 +408,12 @@ fn greeting(options: &LedgerOptions, plans: &str) -> String {
     greeting
 }
 
+/// Whether a server of this version can look whether its client is still there.
+fn looks_for_its_client(server_version: Option<&str>) -> bool {
+    let major = server_version.and_then(|version| version.split(|c: char| !c.is_ascii_digit()).next());
+    major.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= LOOKS_SINCE)
+}
+
 async fn establish(
     url: String,
     greeting: String,
@@ -414,7 +429,34 @@ async fn establish_now(url: &str, greeting: &str) -> Result<AsyncPgConnection, C
         ConnectionError::BadConnection(format!("{error}{cause}"))
     };
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(bad)?;
+    let looks = looks_for_its_client(connection.parameter("server_version"));
     let mut connection = AsyncPgConnection::try_from_client_and_connection(client, connection).await?;
+    if looks {
+        // A server on a system where it cannot look refuses that, and is used all the same.
+        let _ = connection.batch_execute(LOOK_FOR_CLIENT).await;
+    }
     connection.batch_execute(greeting).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::none(None, false)]
+    #[case::nothing_of_a_number(Some("devel"), false)]
+    #[case::very_old(Some("9.6.24"), false)]
+    #[case::too_old(Some("13.22"), false)]
+    #[case::the_first(Some("14.0"), true)]
+    #[case::of_a_distribution(Some("15.18 (Debian 15.18-0+deb12u1)"), true)]
+    #[case::not_released(Some("18beta1"), true)]
+    fn only_a_server_that_can_is_asked_to_look_for_its_client(
+        #[case] version: Option<&str>,
+        #[case] looks: bool,
+    ) {
+        assert_eq!(looks_for_its_client(version), looks);
+    }
 }

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use super::at_work::OwnClient;
 use super::functions::drop_decisions_before;
 use super::schema::decisions;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
@@ -35,7 +36,7 @@ const REFUSED: &str = "refused";
 /// The connection over which decisions are copied, and the days that it knows to have a partition.
 #[derive(Default)]
 pub(super) struct Copier {
-    client: Option<Client>,
+    client: Option<OwnClient>,
     days: BTreeSet<NaiveDate>,
 }
 

@@ -9,6 +9,7 @@ use diesel_async::{AnsiTransactionManager, AsyncPgConnection, RunQueryDsl, Trans
 use serde_json::json;
 use uuid::Uuid;
 
+use super::at_work::AtWork;
 use super::schema::subjects;
 use super::{Conflict, Ledger, LedgerError, audit, cursors, notices, number};
 use crate::domain::codec::Write;
@@ -63,8 +64,11 @@ impl Ledger {
     ///
     /// Errors: [`LedgerError::Conflict`] while something under the name waits to be booked, decided or resolved.
     pub async fn may_erase(&self, erasure: &Erasure) -> Result<(), LedgerError> {
-        let mut connection = self.connection().await?;
-        nothing_waits(&mut connection, erasure).await
+        let free = self.connection().await?;
+        let mut at_work = AtWork::default();
+        let done = nothing_waits(at_work.begin(free), erasure).await;
+        at_work.end();
+        done
     }
 
     /// Erases a subject's name in one transaction, and audits that without the name. Nothing of the tenant's partition

@@ -1,10 +1,16 @@
 //! Entries of one tenant or of all, as of one moment, however long their reading takes.
 
+use chrono::{DateTime, Utc};
+use diesel::select;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, SmallInt, Text, Timestamptz, Uuid};
+use diesel_async::RunQueryDsl;
+use futures::FutureExt;
 
+use super::chain::{self, Chain};
 use super::entries::{EntryCursor, EntryFilter, EntryRow, StoredEntry};
+use super::functions::transaction_timestamp;
 use super::prepared::sql_query;
-use super::{Ledger, LedgerError, instant, number};
+use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::movements::EntryClass;
 
@@ -13,9 +19,15 @@ use crate::domain::movements::EntryClass;
 pub struct BookedBy {
     /// By the chain's number, from 0; -1 for a chain without batches.
     batches: Vec<i64>,
+    as_of_ms: i64,
 }
 
 impl BookedBy {
+    /// When that was, by the database's clock (unix ms), which also says when entries are booked.
+    pub fn as_of_ms(&self) -> i64 {
+        self.as_of_ms
+    }
+
     /// As the statements take it.
     pub(super) fn batches(&self) -> &[i64] {
         &self.batches
@@ -35,14 +47,22 @@ pub struct EntryPlace {
 impl Ledger {
     /// What the books hold now. Batches of a chain follow each other, so whatever is booked later lies behind it.
     pub async fn booked_by_now(&self) -> Result<BookedBy, LedgerError> {
-        let heads = self.chain_heads().await?;
-        let mut batches = Vec::new();
-        for (chain, head) in heads {
-            let place: usize = number::small(chain.number().into())?;
-            batches.resize(batches.len().max(place + 1), -1);
-            batches[place] = number::signed(head.number);
-        }
-        Ok(BookedBy { batches })
+        let chains: Vec<_> = self.epochs().await?.iter().flat_map(|row| Chain::of(row.partition)).collect();
+        self.transact(BEGIN_SNAPSHOT, move |connection| {
+            async move {
+                // By the clock of this host, or before the heads, it would not be when they were read.
+                let now: DateTime<Utc> = select(transaction_timestamp()).get_result(connection).await?;
+                let mut batches = Vec::new();
+                for (chain, head) in chain::heads(connection, &chains).await? {
+                    let place: usize = number::small(chain.number().into())?;
+                    batches.resize(batches.len().max(place + 1), -1);
+                    batches[place] = head.number;
+                }
+                Ok(BookedBy { batches, as_of_ms: now.timestamp_millis() })
+            }
+            .boxed()
+        })
+        .await
     }
 
     /// Entries of one tenant, or of all, by tenant from the last name to the first; of each tenant the newest first. At

@@ -7,6 +7,7 @@
 mod active_subjects;
 mod adjustments;
 mod advances;
+mod at_work;
 pub(crate) mod audit;
 pub mod balances;
 mod balances_as_of;
@@ -186,7 +187,7 @@ pub use upgrades::{Deciding, Requested, StoredUpgrade, UpgradeCursor, UpgradeFil
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
 pub use verify::{Check, Fault, Rebuilt, VerifyOptions, VerifyReport, rebuild, verify};
 pub use violations::{MinuteOfViolations, ViolationCursor, ViolationFilter};
-pub use webhooks::{StoredWebhook, WebhookCursor};
+pub use webhooks::{StoredWebhook, UnreadWebhook, WebhookCursor};
 
 /// The ledger: a handle that is cheap to clone and share.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::connection::discard;
+use super::at_work::AtWork;
 use super::{BEGIN, Ledger, LedgerError};
 
 impl Ledger {
@@ -32,20 +32,18 @@ impl Ledger {
         T: Send + 'a,
         Q: LoadQuery<'a, AsyncPgConnection, T> + Send + 'a,
     {
-        let mut connection = self.connection().await?;
+        let free = self.connection().await?;
+        let mut at_work = AtWork::default();
+        let connection = at_work.begin(free);
         let mut rows = Vec::new();
         // Boxed and without the rows' type: each type would be compiled by itself.
         let load = async {
             rows = query.load(&mut *connection).await?;
             Ok(())
         };
-        match self.in_time(load.boxed()).await {
-            Ok(done) => done.map(|()| rows),
-            Err(late) => {
-                discard(connection);
-                Err(late)
-            }
-        }
+        let done = self.in_time(load.boxed()).await?;
+        at_work.end();
+        done.map(|()| rows)
     }
 
     /// The first row of one query, if it has any.

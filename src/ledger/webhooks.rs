@@ -31,6 +31,17 @@ pub struct StoredWebhook {
     pub created_by: String,
 }
 
+/// A webhook of which something cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadWebhook {
+    /// Its id.
+    pub id: WebhookId,
+    /// When it was made (service time, unix ms).
+    pub created_at_ms: i64,
+    /// What cannot be read.
+    pub why: String,
+}
+
 /// A place in the list of webhooks: when one was made (unix ms), and its id.
 pub type WebhookCursor = (i64, WebhookId);
 
@@ -52,13 +63,19 @@ impl Row {
         let event = |word: &Option<String>| word.as_deref().and_then(WebhookEvent::from_word);
         let events: Option<Vec<_>> = self.events.iter().map(event).collect();
         Ok(StoredWebhook {
-            url: WebhookUrl::parse(&self.url).map_err(|_| damaged("address"))?,
+            url: WebhookUrl::stored(&self.url).map_err(|_| damaged("address"))?,
             events: events.ok_or_else(|| damaged("events"))?,
             id: WebhookId::from_uuid(self.id),
             tenant: self.tenant,
             created_at_ms: self.created_at,
             created_by: self.created_by,
         })
+    }
+
+    /// As [`Self::read`], for lists: one that cannot be read is no reason to answer none.
+    fn read_apart(self) -> Result<StoredWebhook, UnreadWebhook> {
+        let (id, created_at_ms) = (WebhookId::from_uuid(self.id), self.created_at);
+        self.read().map_err(|error| UnreadWebhook { id, created_at_ms, why: error.to_string() })
     }
 }
 
@@ -114,7 +131,7 @@ impl Ledger {
         &self,
         after: Option<WebhookCursor>,
         limit: usize,
-    ) -> Result<Vec<StoredWebhook>, LedgerError> {
+    ) -> Result<Vec<Result<StoredWebhook, UnreadWebhook>>, LedgerError> {
         use webhooks::{created_at, id};
         let after = match after {
             Some((at_ms, of_id)) => Some((instant::from_ms(at_ms)?, of_id.uuid())),
@@ -127,11 +144,14 @@ impl Ledger {
             }
             found.order((created_at.desc(), id.desc())).limit(number::limit(limit))
         };
-        self.load(query).await?.into_iter().map(Row::read).collect()
+        Ok(self.load(query).await?.into_iter().map(Row::read_apart).collect())
     }
 
     /// The webhooks of which a delivery is due at `now_ms` (unix ms) that nobody sends.
-    pub async fn due_webhooks(&self, now_ms: i64) -> Result<Vec<StoredWebhook>, LedgerError> {
+    pub async fn due_webhooks(
+        &self,
+        now_ms: i64,
+    ) -> Result<Vec<Result<StoredWebhook, UnreadWebhook>>, LedgerError> {
         use webhook_deliveries::{claimed_until, next_attempt_at};
         let now = instant::from_ms(now_ms)?;
         let query = || {
@@ -141,7 +161,7 @@ impl Ledger {
                 .filter(claimed_until.is_null().or(claimed_until.le(clock_timestamp().nullable())));
             webhooks::table.filter(exists(due)).select(Row::as_select())
         };
-        self.load(query).await?.into_iter().map(Row::read).collect()
+        Ok(self.load(query).await?.into_iter().map(Row::read_apart).collect())
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Work {
     Replay,
     /// Booking what an outbox holds.
     Booking,
+    /// Sending deliveries of a webhook, or listing it.
+    Delivery,
 }
 
 impl Work {
@@ -65,6 +67,7 @@ impl Work {
             Self::Undo => "undo",
             Self::Replay => "replay of parked calls",
             Self::Booking => "booking",
+            Self::Delivery => "delivery",
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tollgate::domain::ids::IdempotencyKey;
 use tollgate::domain::supplier_bill::{BillId, BillTerms};
 use tollgate::ledger::{BillBegun, NewBill};
@@ -315,12 +316,25 @@ async fn a_bill_that_cannot_be_read_is_refused_as_a_whole(#[case] bill: &str, #[
     let listed = app.get(BILLS).await.expect(200);
     assert_eq!(listed.text("/data/0/status"), "failed", "{listed:?}");
     assert!(!listed.text("/data/0/failure").is_empty(), "{listed:?}");
-    assert_eq!(
-        findings(&app, &Answered { body: listed.body["data"][0].clone(), ..listed }, "limit=9").await,
-        Vec::<String>::new()
-    );
+    let results = format!("{BILLS}/{}/results?limit=9", listed.text("/data/0/id"));
+    app.get(&results).await.is_problem(404, "not_found");
     let again = compare(&app, &query, "bad", "job,pages\na,1\n").await;
     assert_eq!(counts(&again), [0, 0, 1, 0], "under the same key, since nothing came of the first");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_bill_in_another_encoding_fails_at_once_and_can_be_sent_again() {
+    let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
+    let (query, bill) = (format!("{SPAN}&{BY_JOB}&tenant=acme"), "job,pages\na,3\n");
+    let wide: Vec<u8> = bill.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let refused = send_as(&app, &query, "wide", wide).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!(refused.pointers(), ["/rows/1"]);
+    let listed = app.get(BILLS).await.expect(200);
+    assert_eq!(listed.text("/data/0/status"), "failed", "{listed:?}");
+    assert!(listed.text("/data/0/failure").contains("the title of column 1 has a zero byte"), "{listed:?}");
+    assert_eq!(counts(&compare(&app, &query, "wide", bill).await), [1, 0, 0, 0]);
     app.finish().await;
 }
 
@@ -357,6 +371,34 @@ async fn a_file_of_findings_has_every_row_and_no_formula() {
     assert!(rows.iter().any(|row| &row[2] == "a \"2499\", b" && &row[5] == "2499.5" && &row[11] == "2502"));
     let only = app.get(&format!("{path}&outcome=matched")).await.expect(200);
     assert_eq!(only.body.as_str().unwrap().lines().count(), 2);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_comparison_that_has_not_ended_or_has_failed_has_no_findings_and_says_so() {
+    let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
+    let done = compare(&app, &format!("{SPAN}&{BY_JOB}&tenant=acme"), "march", "job,pages\na,4\n").await;
+    let results = format!("{BILLS}/{}/results", done.text("/id"));
+    let ways = ["", "?format=csv", "?format=xlsx"];
+    for (state, status, code) in
+        [("loading", 409, "in_use"), ("matching", 409, "in_use"), ("failed", 404, "not_found")]
+    {
+        let set = format!(
+            "UPDATE supplier_bills SET state = '{state}', failure = 'it broke off', \
+             alive_until = clock_timestamp() + interval '1 hour'"
+        );
+        as_owner(&app.database, &set).await.unwrap();
+        for way in ways {
+            app.get(&format!("{results}{way}")).await.is_problem(status, code);
+        }
+    }
+    let failed = app.get(&results).await;
+    assert!(failed.text("/detail").contains("it broke off"), "{failed:?}");
+    as_owner(&app.database, "UPDATE supplier_bills SET state = 'done'").await.unwrap();
+    assert_eq!(findings(&app, &done, "limit=9").await, ["different acme a 3 4"]);
+    for way in ways {
+        assert_eq!(app.request(Method::GET, &format!("{results}{way}")).send().await.unwrap().status(), 200);
+    }
     app.finish().await;
 }
 
@@ -401,7 +443,7 @@ async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     );
     let address = app.url().trim_start_matches("http://").to_owned();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
     wait_for("the bill is being read", Duration::from_secs(20), async || {
         (app.get(BILLS).await.text("/data/0/status") == "loading").then_some(())
     })
@@ -415,6 +457,54 @@ async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     .await;
     let whole = compare(&app, &query, "off", "job,pages\na,3\n").await;
     assert_eq!(counts(&whole), [1, 0, 0, 0]);
+    app.finish().await;
+}
+
+/// A service that waits for bodies, and for what it asks itself, a little longer than a second at most.
+async fn impatient() -> TestApp {
+    let app = an_app().at(NOW).without_jobs().with("http.request_timeout_ms", 1_500);
+    let app = app.with("redis.response_timeout_ms", 1_000).with("ledger.ack_timeout_ms", 1_000);
+    let app = app.with("ledger.restore_wait_ms", 1_000).start().await;
+    app.without_limits().await;
+    app
+}
+
+/// The head of a bill of a megabyte, and these lines of it.
+fn begun(app: &TestApp, key: &str, lines: &str) -> String {
+    format!(
+        "POST {BILLS}?{SPAN}&{BY_JOB}&tenant=acme HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: text/csv\r\nidempotency-key: {key}\r\ncontent-length: 1000000\r\n\r\n{lines}",
+        app.key()
+    )
+}
+
+#[tokio::test]
+async fn a_sender_of_a_bill_that_stalls_has_its_answer_in_time() {
+    let app = impatient().await;
+    let head = begun(&app, "stalled", "job,pages\na,3\n");
+    let answer = tokio::time::timeout(Duration::from_secs(15), app.send_raw(head.as_bytes())).await;
+    assert!(answer.as_ref().is_ok_and(|line| line.starts_with("HTTP/1.1 408")), "{answer:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_sender_that_trickles_on_after_its_bill_is_refused_has_its_answer_in_time() {
+    let app = impatient().await;
+    let head = begun(&app, "trickled", "nothing,here\n");
+    let stream = tokio::net::TcpStream::connect(app.url().trim_start_matches("http://")).await.unwrap();
+    let (reads, mut writes) = stream.into_split();
+    let trickling = tokio::spawn(async move {
+        writes.write_all(head.as_bytes()).await.unwrap();
+        let mut beat = tokio::time::interval(Duration::from_millis(50));
+        while writes.write_all(b"x").await.is_ok() {
+            beat.tick().await;
+        }
+    });
+    let mut line = String::new();
+    let mut reads = BufReader::new(reads);
+    let read = tokio::time::timeout(Duration::from_secs(15), reads.read_line(&mut line)).await;
+    assert!(read.is_ok() && line.starts_with("HTTP/1.1 422"), "{line}");
+    trickling.abort();
     app.finish().await;
 }
 

@@ -8,6 +8,7 @@ use tollgate::domain::webhook::WebhookId;
 use tollgate::ledger::Attempted;
 use tollgate::operations::Delivered;
 
+use crate::ledger::as_owner;
 use crate::support::app::*;
 use crate::support::receiver::{Manner, Receiver};
 use crate::support::wait::wait_for;
@@ -374,6 +375,44 @@ async fn a_receiver_that_does_not_answer_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_cannot_be_read_holds_up_no_other_and_one_stored_with_a_longer_address_is_served() {
+    let app = with_quota().await;
+    let (well, far) = (Receiver::start().await, Receiver::start().await);
+    let torn = webhook(&app, "https://example.com/hooks", &ALL_EVENTS).await;
+    let unknown = webhook(&app, "https://example.com/hooks", &ALL_EVENTS).await;
+    let good = webhook(&app, &well.url("127.0.0.1"), &ALL_EVENTS).await;
+    let long = webhook(&app, &far.url("127.0.0.1"), &ALL_EVENTS).await;
+    let id = |made: &Value| made["id"].as_str().unwrap().to_owned();
+    let stored = format!(
+        "UPDATE webhooks SET url = 'x' WHERE id = '{}'; \
+         UPDATE webhooks SET events = array_append(events, 'quota.new') WHERE id = '{}'; \
+         UPDATE webhooks SET url = url || '?d=' || repeat('%C3%BC', 400) WHERE id = '{}'",
+        id(&torn),
+        id(&unknown),
+        id(&long)
+    );
+    as_owner(&app.database, &stored).await.unwrap();
+    use_up(&app, 60).await;
+    assert_eq!(deliver(&app).await, delivered(2));
+    assert_eq!((well.received().len(), far.received().len()), (1, 1));
+    let (mut listed, mut path) = (Vec::new(), format!("{WEBHOOKS}?limit=1"));
+    loop {
+        let page = app.get(&path).await.expect(200).body;
+        listed.extend(page["data"].as_array().unwrap().iter().map(id));
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        path = format!("{WEBHOOKS}?limit=1&cursor={cursor}");
+    }
+    assert_eq!(listed, [id(&long), id(&good)]);
+    let damages = app.app().ledger.damages().await.unwrap();
+    for unread in [&torn, &unknown] {
+        let item = format!("webhook {}", id(unread));
+        assert!(damages.iter().any(|damage| damage.work == "delivery" && damage.item == item), "{damages:?}");
+        assert_eq!(app.delete(&format!("{WEBHOOKS}/{}", id(unread))).await.status, 204);
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deliveries_go_with_their_webhook_and_with_their_notice() {
     let app = with_quota().await;
     let receiver = Receiver::start().await;
@@ -407,6 +446,7 @@ async fn a_webhook_shows_its_secret_once_and_bad_ones_name_their_fields() {
         ("url", json!("example.com"), "/url"),
         ("url", json!("ftp://example.com/"), "/url"),
         ("url", json!("https://me:secret@example.com/"), "/url"),
+        ("url", json!(format!("https://example.com/hook?d={}", "ü".repeat(400))), "/url"),
         ("events", json!([]), "/events"),
         ("events", json!(["quota.forecast", "quota.forecast"]), "/events/1"),
         ("events", json!(["quota.half"]), "/events/0"),

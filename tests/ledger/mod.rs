@@ -2,6 +2,7 @@
 
 mod batches;
 pub mod events;
+mod given_up;
 mod kept_plans;
 mod key_filters;
 mod large_tables;

@@ -13,7 +13,7 @@ use crate::writer::apply::book;
 const HOUR: i64 = 3_600_000;
 
 /// Six pieces of usage of 1.00, 2.00 … in six different hours across a midnight of Kolkata, and two of another tenant.
-async fn used() -> (TestDatabase, Ledger) {
+pub(super) async fn used() -> (TestDatabase, Ledger) {
     let (database, ledger) = ledger().await;
     let (acme, other) = (tenant("acme"), tenant("beta"));
     for (tenant, count) in [(&acme, 6), (&other, 2)] {
@@ -33,7 +33,7 @@ async fn used() -> (TestDatabase, Ledger) {
     (database, ledger)
 }
 
-fn query(tenant: Option<TenantId>) -> UsageQuery {
+pub(super) fn query(tenant: Option<TenantId>) -> UsageQuery {
     UsageQuery {
         tenant,
         meter: Some(meter("ocr.page")),
@@ -204,8 +204,11 @@ async fn entries_of_all_tenants_are_listed_by_tenant_whatever_the_pages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_booked_later_is_not_among_the_entries_of_before() {
     let (_database, ledger) = used().await;
-    let nothing =
-        EntryFilter { booked_by: Some(ledger.booked_by_now().await.unwrap()), ..EntryFilter::default() };
+    let asked_ms = ledger.now_ms().await.unwrap();
+    let booked_by = ledger.booked_by_now().await.unwrap();
+    let as_of_ms = booked_by.as_of_ms();
+    assert!((asked_ms..=ledger.now_ms().await.unwrap()).contains(&as_of_ms), "by the database's clock");
+    let nothing = EntryFilter { booked_by: Some(booked_by), ..EntryFilter::default() };
     let before = listed_entries(&ledger, &nothing, 3).await;
     assert_eq!(before.len(), 16);
     let acme = tenant("acme");
@@ -218,6 +221,9 @@ async fn what_is_booked_later_is_not_among_the_entries_of_before() {
     assert_eq!(listed_entries(&ledger, &EntryFilter::default(), 3).await.len(), 17);
     let of_acme = ledger.entries(Some(&acme), &nothing, None, 100).await.unwrap();
     assert_eq!(of_acme.len(), 12);
+    assert!(of_acme.iter().all(|entry| entry.booked_at_ms <= as_of_ms), "{of_acme:?}");
+    let with_late = ledger.entries(Some(&acme), &EntryFilter::default(), None, 100).await.unwrap();
+    assert!(with_late.iter().map(|entry| entry.booked_at_ms).max() >= Some(as_of_ms), "{with_late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,8 +21,9 @@ const ROW_BYTES_MAX: usize = 256 * 1024;
 /// The most characters of a reference.
 const REFERENCE_CHARACTERS_MAX: usize = 255;
 
-/// How many titles an answer repeats.
+/// How many titles an answer repeats, and how many characters of each.
 const TITLES_NAMED_MAX: usize = 30;
+const TITLE_CHARACTERS_MAX: usize = 64;
 
 /// A row of a bill.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,11 @@ impl BillFault {
 struct Bounded<R> {
     inner: R,
     row_bytes: usize,
+    has_begun: bool,
 }
+
+/// How long a byte order mark is.
+const MARK_BYTES: usize = 3;
 
 /// The words of an error that says that a row is too long.
 const TOO_LONG: &str = "the row is too long";
@@ -77,7 +82,15 @@ impl<R: Read> Read for Bounded<R> {
         if self.row_bytes > ROW_BYTES_MAX {
             return Err(std::io::Error::other(TOO_LONG));
         }
-        let count = self.inner.read(into)?;
+        let mut count = self.inner.read(into)?;
+        // The parser strips a byte order mark only if it sees all of it at once.
+        while !self.has_begun && (1..MARK_BYTES.min(into.len())).contains(&count) {
+            match self.inner.read(&mut into[count..])? {
+                0 => break,
+                more => count += more,
+            }
+        }
+        self.has_begun = true;
         self.row_bytes += count;
         Ok(count)
     }
@@ -107,7 +120,7 @@ impl<R: Read> BillReader<R> {
     ///
     /// Errors: a mapped column is not there, or comes twice.
     pub fn new(file: R, terms: &BillTerms) -> Result<Self, BillFault> {
-        let bounded = Bounded { inner: file, row_bytes: 0 };
+        let bounded = Bounded { inner: file, row_bytes: 0, has_begun: false };
         let mut rows = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
@@ -123,9 +136,14 @@ impl<R: Read> BillReader<R> {
             ));
         }
         let mut titles = Vec::new();
-        for title in &record {
+        for (number, title) in (1..).zip(&record) {
             let title = std::str::from_utf8(title);
             let title = title.map_err(|_| BillFault::Unreadable(1, "the titles are not UTF-8".into()))?;
+            if title.contains('\0') {
+                // As in UTF-16, where each ASCII character comes with a zero byte.
+                let why = format!("the title of column {number} has a zero byte: the bill must be in UTF-8");
+                return Err(BillFault::Unreadable(1, why));
+            }
             titles.push(title.trim_start_matches('\u{feff}').trim().to_owned());
         }
         let columns = terms.columns.clone();
@@ -233,8 +251,9 @@ fn place(titles: &[String], parameter: &'static str, title: &str) -> Result<usiz
             Err(BillFault::Column(parameter, format!("the bill has two columns `{title}`")))
         }
         (None, _) => {
+            let begin = |title: &String| title.chars().take(TITLE_CHARACTERS_MAX).collect::<String>();
             let named: Vec<_> =
-                titles.iter().take(TITLES_NAMED_MAX).map(|title| format!("`{title}`")).collect();
+                titles.iter().take(TITLES_NAMED_MAX).map(|title| format!("`{}`", begin(title))).collect();
             let why = format!("the bill has no column `{title}`; it has {}", named.join(", "));
             Err(BillFault::Column(parameter, why))
         }

@@ -1,9 +1,11 @@
+mod near_amounts;
+mod reading;
+
 use proptest::prelude::*;
 use rstest::rstest;
 
 use super::finding::Finding;
 use super::passes::{Found, Order, PassKind};
-use super::reading::{BillFault, BillReader, BillRow};
 use super::summary::Summary;
 use super::*;
 
@@ -142,6 +144,24 @@ fn said(findings: &[Finding]) -> Vec<String> {
     vec![billed("", "1", 0, 2), billed("", "1", 0, 3), used("", "2", 1)],
     &["missing_here 0 1", "missing_here 0 1", "missing_there 2 0"]
 )]
+#[case::of_two_months_the_first_one(
+    vec![used("a", "3", SPAN_SECONDS - 5), used("a", "4", SPAN_SECONDS + 5), billed("a", "3", 0, 2)],
+    &["matched 3 3"]
+)]
+#[case::of_two_months_the_second_one(
+    vec![used("a", "3", -5), used("a", "4", 5), billed("a", "4", 0, 2)],
+    &["matched 4 4"]
+)]
+#[case::of_two_months_both(vec![used("a", "3", -5), used("a", "4", 5), billed("a", "7", 0, 2)], &["matched 7 7"])]
+#[case::of_three_months_two(
+    vec![used("a", "1", -5), used("a", "2", 5), used("a", "4", SPAN_SECONDS + 5), billed("a", "6", 0, 2)],
+    &["matched 6 6"]
+)]
+#[case::of_two_months_nearest_to_one(
+    vec![used("a", "3", -5), used("a", "4", 5), billed("a", "5", 0, 2)],
+    &["different 4 5"]
+)]
+#[case::of_two_months_nothing(vec![used("a", "3", -5), used("a", "4", 5)], &["missing_there 4 0"])]
 #[case::around_the_span(vec![used("a", "3", -5), used("b", "4", -5), billed("a", "3", 0, 2)], &["matched 3 3"])]
 fn by_reference_sums_are_compared(#[case] items: Vec<Item>, #[case] expected: &[&str]) {
     assert_eq!(said(&compare(&by_reference(tolerance(10)), items)), expected);
@@ -318,6 +338,31 @@ proptest! {
     }
 
     #[test]
+    fn by_reference_a_bill_may_have_what_is_around_the_span_or_not(
+        uses in prop::collection::vec((0..6_u8, 1..100_u32, -60..SPAN_SECONDS + 60), 1..40),
+        has_before in any::<bool>(),
+        has_after in any::<bool>(),
+    ) {
+        // Each job has a use in the span.
+        let uses: Vec<_> = (0..6).map(|job| (job, 7, 100)).chain(uses).collect();
+        let mut items: Vec<_> =
+            uses.iter().map(|(job, size, second)| used(&job.to_string(), &size.to_string(), *second)).collect();
+        let is_on_it = |second: &i64| match second {
+            ..0 => has_before,
+            0..SPAN_SECONDS => true,
+            _ => has_after,
+        };
+        let mut rows = 0;
+        for (job, size, second) in uses.iter().filter(|(_, _, second)| is_on_it(second)) {
+            rows += 1;
+            items.push(billed(&job.to_string(), &size.to_string(), *second, rows));
+        }
+        let findings = compare(&by_reference(tolerance(60)), items);
+        prop_assert!(findings.iter().all(|it| it.outcome == Outcome::Matched), "{:?}", said(&findings));
+        prop_assert_eq!(findings.iter().map(|it| it.there.count).sum::<u64>(), rows);
+    }
+
+    #[test]
     fn no_other_choice_of_pairs_leaves_less_over(
         uses in prop::collection::vec(-60..SPAN_SECONDS / 10, 0..14),
         after in prop::collection::vec(SPAN_SECONDS - 100..SPAN_SECONDS + 60, 0..14),
@@ -385,109 +430,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn any_file_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let file = [b"job,pages\n".as_slice(), &bytes].concat();
-        let mut reader = BillReader::new(file.as_slice(), &by_reference(tolerance(0))).unwrap();
-        for _ in 0..1_000 {
-            match reader.next_row() {
-                Ok(None) => break,
-                Ok(Some(_)) => {}
-                Err(fault) => if !fault.is_of_one_row() { break },
-            }
-        }
-    }
-}
-
-/// The rows of a file, or the faults.
-fn read(file: &[u8], terms: &BillTerms) -> (Vec<BillRow>, Vec<BillFault>) {
-    let (mut rows, mut faults) = (Vec::new(), Vec::new());
-    let mut reader = match BillReader::new(file, terms) {
-        Ok(reader) => reader,
-        Err(fault) => return (rows, vec![fault]),
-    };
-    loop {
-        match reader.next_row() {
-            Ok(Some(row)) => rows.push(row),
-            Ok(None) => return (rows, faults),
-            Err(fault) => {
-                let goes_on = fault.is_of_one_row();
-                faults.push(fault);
-                if !goes_on {
-                    return (rows, faults);
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_bill_is_read_as_spreadsheets_and_programs_write_it() {
-    let file = "\u{feff}note,\"job\",at , pages\r\n\"a, \"\"b\"\"\",=1+1,2027-01-15T08:00:00+01:00,\" 12.50 \"\r\n\
-        \"two\nlines\",,2027-01-15T07:00:01.5Z,-3\r\n\r\nthree,c,2027-01-15T07:00:00Z,1\r\n\r\n";
-    let mut terms = by_reference(tolerance(0));
-    terms.columns.time = Some("at".into());
-    let (rows, faults) = read(file.as_bytes(), &terms);
-    assert_eq!(faults, []);
-    let row = |line, reference: &str, text: &str, at_ms| BillRow {
-        line,
-        tenant: String::new(),
-        reference: reference.into(),
-        amount: decimal(text),
-        at_ms,
-    };
-    let expected = [
-        row(2, "=1+1", "12.5", 1_799_996_400_000),
-        row(3, "", "-3", 1_799_996_401_500),
-        row(6, "c", "1", 1_799_996_400_000),
-    ];
-    assert_eq!(rows, expected);
-}
-
-#[rstest]
-#[case::nothing(b"", "1")]
-#[case::no_such_column(b"job,sheets\n", "amount_column")]
-#[case::twice(b"job,pages,pages\n", "amount_column")]
-#[case::titles_in_latin1(b"job,pages,\xfc\n", "1")]
-#[case::too_few_cells(b"job,pages\na\n", "2")]
-#[case::too_many_cells(b"job,pages\na,1,2\n", "2")]
-#[case::no_amount(b"job,pages\na,1\nb,\n", "3/pages")]
-#[case::a_formula(b"job,pages\na,=1+1\n", "2/pages")]
-#[case::an_exponent(b"job,pages\na,1e3\n", "2/pages")]
-#[case::a_comma(b"job,pages\na,\"1,5\"\n", "2/pages")]
-#[case::a_plus(b"job,pages\na,+1\n", "2/pages")]
-#[case::not_a_number(b"job,pages\na,NaN\n", "2/pages")]
-#[case::too_large(b"job,pages\na,1000000000000\n", "2/pages")]
-#[case::too_fine(b"job,pages\na,0.0000000001\n", "2/pages")]
-#[case::latin1(b"job,pages\n\xfc,1\n", "2/job")]
-#[case::a_control_character(b"job,pages\na\x00b,1\n", "2/job")]
-fn what_cannot_be_read_is_named(#[case] file: &[u8], #[case] place: &str) {
-    let (_, faults) = read(file, &by_reference(tolerance(0)));
-    let [fault] = faults.as_slice() else { panic!("{faults:?}") };
-    let found = match fault {
-        BillFault::Column(parameter, _) => (*parameter).to_owned(),
-        BillFault::Cell(line, column, _) => format!("{line}/{column}"),
-        BillFault::Row(line, _) | BillFault::Unreadable(line, _) => line.to_string(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(found, place, "{fault:?}");
-}
-
-#[test]
-fn an_open_quote_does_not_swallow_the_file() {
-    let mut file = b"job,pages\na,1\n\"b,1\n".to_vec();
-    file.extend(b"c,1\n".repeat(1_000_000));
-    let (rows, faults) = read(&file, &by_reference(tolerance(0)));
-    assert_eq!(rows.len(), 1);
-    assert!(matches!(faults.as_slice(), [BillFault::Unreadable(3, _)]), "{faults:?}");
-}
-
-#[test]
-fn a_reference_has_at_most_255_characters() {
-    let file = |length: usize| format!("job,pages\n{},1\n", "ü".repeat(length)).into_bytes();
-    assert_eq!(read(&file(255), &by_reference(tolerance(0))).1, []);
-    assert_eq!(read(&file(256), &by_reference(tolerance(0))).1.len(), 1);
 }
 
 #[test]

@@ -2,12 +2,18 @@
 
 use std::collections::VecDeque;
 
+use rust_decimal::Decimal;
+
 use super::finding::{Group, Unmatchable};
 use super::passes::{Found, Pass};
+use super::waiting::Waiting;
 use super::{Item, Tolerance};
 
 /// How many items may wait for a counterpart at once.
 const HELD_MAX: usize = 50_000;
+
+/// How many amounts of items that wait are looked at together.
+const BLOCK: usize = 256;
 
 /// How many items are looked at together for sums. Among more than these, sums say nothing.
 const CLUSTER_MAX: usize = 100;
@@ -117,13 +123,13 @@ impl Pass for EqualAmounts {
 pub(super) struct NearAmounts {
     tolerance: Tolerance,
     with_edges: bool,
-    uses: VecDeque<Item>,
-    rows: VecDeque<Item>,
+    uses: Waiting<BLOCK>,
+    rows: Waiting<BLOCK>,
 }
 
 impl NearAmounts {
     pub(super) fn new(tolerance: Tolerance, with_edges: bool) -> Self {
-        Self { tolerance, with_edges, uses: VecDeque::new(), rows: VecDeque::new() }
+        Self { tolerance, with_edges, uses: Waiting::default(), rows: Waiting::default() }
     }
 }
 
@@ -137,7 +143,7 @@ impl Pass for NearAmounts {
         let is_over =
             |held: &Item| held.scope != item.scope || item.at_ms.saturating_sub(held.at_ms) > tolerance.ms();
         for held in [&mut self.uses, &mut self.rows] {
-            while let Some(over) = take_first(held, is_over) {
+            while let Some(over) = held.take_first(is_over) {
                 found.left.push(over);
             }
         }
@@ -145,18 +151,23 @@ impl Pass for NearAmounts {
             true => (&mut self.uses, &mut self.rows),
             false => (&mut self.rows, &mut self.uses),
         };
-        let fits = |other: &Item| {
-            let (here, there) = if item.is_use() { (&item, other) } else { (other, &item) };
-            tolerance.covers(here.amount, there.amount)
+        // Amounts nearer to that of the item than one that fits do fit, too.
+        let fits = |other: Decimal| {
+            let (here, there) = if item.is_use() { (item.amount, other) } else { (other, item.amount) };
+            tolerance.covers(here, there)
         };
-        match others.iter().position(fits).and_then(|place| others.remove(place)) {
+        match others.take_fitting(item.amount, fits) {
             Some(counterpart) => pair(counterpart, item, &tolerance, found),
-            None => hold(same, item),
+            None if same.len() >= HELD_MAX => Err(Unmatchable::TooMany),
+            None => {
+                same.push(item);
+                Ok(())
+            }
         }
     }
 
     fn finish(&mut self, found: &mut Found) -> Result<(), Unmatchable> {
-        found.left.extend(self.uses.drain(..).chain(self.rows.drain(..)));
+        found.left.extend(self.uses.take_all().chain(self.rows.take_all()));
         Ok(())
     }
 }

@@ -12,15 +12,16 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Transaction};
+use tokio_postgres::{Row, Transaction};
 use uuid::Uuid;
 
 use crate::domain::reservation::Record;
 use crate::domain::supplier_bill::finding::{Sum, Unmatchable};
-use crate::domain::supplier_bill::passes::{Found, Order, PassKind};
+use crate::domain::supplier_bill::passes::{Found, Order, Pass, PassKind};
 use crate::domain::supplier_bill::reading::BillRow;
 use crate::domain::supplier_bill::summary::Summary;
 use crate::domain::supplier_bill::{BillId, BillTerms, Finding, Item, Source, UseReference};
+use crate::ledger::at_work::OwnClient;
 use crate::ledger::decisions::escape;
 use crate::ledger::{Ledger, LedgerError, instant, number};
 
@@ -28,8 +29,7 @@ use crate::ledger::{Ledger, LedgerError, instant, number};
 const AT_ONCE: i32 = 5_000;
 
 /// The work takes minutes, and sorts millions of rows. Each of its waits ends all the same.
-const LONG_WORK: &str = "SET statement_timeout = '30min'; SET idle_in_transaction_session_timeout = '10min'; \
-    SET work_mem = '64MB'";
+const LONG_WORK: &str = "SET idle_in_transaction_session_timeout = '10min'; SET work_mem = '64MB'";
 
 /// The columns of items in a temporary table.
 const COLUMNS: &str = "is_row, scope, reference, amount, at_ms, tenant, reservation, is_inside, line";
@@ -78,14 +78,15 @@ const MATCHES: &str = "COPY supplier_matches (bill, outcome, number, tenant, ref
 
 /// A connection with the rows of one bill.
 pub struct BillSession {
-    client: Client,
+    client: OwnClient,
 }
 
 impl Ledger {
     /// Opens a connection for one comparison.
     pub async fn bill_session(&self) -> Result<BillSession, LedgerError> {
         let client = self.client_of_its_own().await?;
-        client.batch_execute(LONG_WORK).await?;
+        let timeout_ms = BillSession::STATEMENT_MAX.as_millis();
+        client.batch_execute(&format!("SET statement_timeout = {timeout_ms}; {LONG_WORK}")).await?;
         for place in 0..=PassKind::PASSES_MAX {
             client.batch_execute(&table(place)).await?;
         }
@@ -103,6 +104,9 @@ fn table(place: usize) -> String {
 }
 
 impl BillSession {
+    /// How long one statement may take: one takes the whole file, as slowly as it arrives.
+    pub const STATEMENT_MAX: Duration = Duration::from_secs(65 * 60);
+
     /// Takes rows until there are no more. They come from a thread that reads the file.
     pub async fn load(&self, rows: &mut Receiver<Vec<BillRow>>) -> Result<(), LedgerError> {
         let mut sink = pin!(self.client.copy_in::<_, Bytes>(&copy(0)).await?);
@@ -268,17 +272,15 @@ async fn go_over(
     keeper: &mut Keeper,
 ) -> Result<(), LedgerError> {
     let portal = transaction.bind(&select(place, these, kind.order()), &[]).await?;
-    let (mut pass, mut found) = (kind.begin(terms), Found::default());
+    let mut pass = kind.begin(terms);
     loop {
         let rows = transaction.query_portal(&portal, AT_ONCE).await?;
-        for row in &rows {
-            pass.take(item(row)?, &mut found).map_err(refused)?;
-        }
         let is_last = is_last(&rows);
-        if is_last {
-            pass.finish(&mut found).map_err(refused)?;
-        }
-        let Found { findings, left } = std::mem::take(&mut found);
+        // In a thread of its own: those of the runtime book, and hear Postgres, meanwhile.
+        let taking = tokio::task::spawn_blocking(move || take(pass, &rows, is_last)).await;
+        let (next, Found { findings, left }) =
+            taking.map_err(|error| LedgerError::Unavailable(error.to_string()))??;
+        pass = next;
         keeper.keep(transaction, findings).await?;
         let mut text = String::new();
         left.iter().for_each(|item| write_item(item, &mut text));
@@ -287,6 +289,18 @@ async fn go_over(
             return Ok(());
         }
     }
+}
+
+/// Lets a pass take these items. Returns it with what it has found.
+fn take(mut pass: Box<dyn Pass>, rows: &[Row], is_last: bool) -> Result<(Box<dyn Pass>, Found), LedgerError> {
+    let mut found = Found::default();
+    for row in rows {
+        pass.take(item(row)?, &mut found).map_err(refused)?;
+    }
+    if is_last {
+        pass.finish(&mut found).map_err(refused)?;
+    }
+    Ok((pass, found))
 }
 
 fn refused(error: Unmatchable) -> LedgerError {

@@ -47,8 +47,9 @@ impl Reads {
     /// Begins to read all entries, whatever page was asked for: those that the books hold now.
     pub async fn export_entries(&self, request: EntriesRequest) -> Answer<EntryExport> {
         let (tenant, filter) = self.entries_asked(request).await?;
-        let as_of_ms = self.core.wall_clock.now_ms();
-        let filter = EntryFilter { booked_by: Some(self.core.ledger.booked_by_now().await?), ..filter };
+        let booked_by = self.core.ledger.booked_by_now().await?;
+        let as_of_ms = booked_by.as_of_ms();
+        let filter = EntryFilter { booked_by: Some(booked_by), ..filter };
         Ok(EntryExport { core: self.core.clone(), tenant, filter, after: None, has_ended: false, as_of_ms })
     }
 
@@ -60,7 +61,8 @@ impl Reads {
 }
 
 impl EntryExport {
-    /// When it began (unix ms): every entry booked by then is in it, and none that was booked later.
+    /// When it began, by the database's clock (unix ms): what was booked by then is in it, but for what was still being
+    /// booked, and nothing that was booked later.
     pub fn as_of_ms(&self) -> i64 {
         self.as_of_ms
     }

@@ -15,6 +15,8 @@ const READ_WITHIN: Duration = Duration::from_secs(15 * 60);
 const NEXT_WITHIN: Duration = Duration::from_secs(120);
 /// How often both are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long the database leaves it alone: it is ended here first.
+const LEFT_ALONE: Duration = Duration::from_secs(150);
 /// How long a file waits for its turn.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
@@ -44,7 +46,7 @@ impl Reads {
     pub async fn snapshot(&self) -> Answer<Snapshot> {
         let turn = tokio::time::timeout(TURN_WITHIN, self.files.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(OperationError::Overloaded) };
-        let reads = Self { books: self.books.snapshot().await?, ..self.clone() };
+        let reads = Self { books: self.books.snapshot(LEFT_ALONE).await?, ..self.clone() };
         let now = Clock::monotonic();
         let open = Arc::new(Mutex::new(Some(Open { reads, begun: now, read: now, _turn: turn })));
         tokio::spawn(end_in_time(Arc::downgrade(&open)));

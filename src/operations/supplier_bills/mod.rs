@@ -112,9 +112,11 @@ impl SupplierBills {
     }
 
     /// A page of what a comparison found, by outcome.
+    ///
+    /// Errors: it has not ended; it failed.
     pub async fn list_findings(&self, request: FindingsRequest) -> Answer<Rows<Finding>> {
         let FindingsRequest { id, outcome, page } = request;
-        find(&self.core, id).await?;
+        has_findings(&find(&self.core, id).await?)?;
         let limit = page.rows_max();
         let after = page.after.as_deref().map(finding_place).transpose()?;
         let rows = self.core.ledger.bill_findings(id, outcome, after, limit + 1).await?;
@@ -124,9 +126,11 @@ impl SupplierBills {
     }
 
     /// Begins to read all findings, whatever page was asked for.
+    ///
+    /// Errors: it has not ended; it failed.
     pub async fn export_findings(&self, request: FindingsRequest) -> Answer<FindingsExport> {
         let FindingsRequest { id, outcome, page: _ } = request;
-        find(&self.core, id).await?;
+        has_findings(&find(&self.core, id).await?)?;
         Ok(FindingsExport { core: self.core.clone(), id, outcome, after: None, has_ended: false })
     }
 }
@@ -169,6 +173,22 @@ fn repeated(stored: StoredBill, fingerprint: [u8; 32]) -> Answer<BillUpload> {
 async fn find(core: &Core, id: BillId) -> Answer<StoredBill> {
     let found = core.ledger.bill(id).await?;
     found.ok_or_else(|| OperationError::NotFound("there is no such reconciliation".into()))
+}
+
+/// Whether a comparison has come to its findings: none of them would look like no difference.
+fn has_findings(stored: &StoredBill) -> Answer<()> {
+    match stored.state {
+        BillState::Done => Ok(()),
+        BillState::Loading | BillState::Matching => {
+            let message = format!("reconciliation {} has no results yet: it is not `done`", stored.id);
+            Err(OperationError::InUse(message))
+        }
+        BillState::Failed => {
+            let why = stored.failure.as_deref().unwrap_or("the bill was not compared");
+            let message = format!("reconciliation {} has failed, and has no results: {why}", stored.id);
+            Err(OperationError::NotFound(message))
+        }
+    }
 }
 
 fn place(text: &str) -> Answer<BillCursor> {

@@ -31,6 +31,9 @@ const BEAT: Duration = Duration::from_secs(10);
 /// The longest that one bill is worked on.
 const WORK_MAX: Duration = Duration::from_secs(60 * 60);
 
+// A file that arrives slowly is cut off by this limit, which is documented, and not by that of a statement.
+const _: () = assert!(WORK_MAX.as_secs() < BillSession::STATEMENT_MAX.as_secs());
+
 /// How long to wait until everything that the gate has admitted is booked.
 const BOOKS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -134,13 +137,14 @@ fn overtaken() -> OperationError {
     OperationError::InUse("the bill has been sent again meanwhile".into())
 }
 
-/// What is stored of an error: what the service alone can mend is in the log.
+/// What is stored of an error: what the service alone can mend is in the log. Postgres stores no zero byte.
 fn failure(error: &OperationError) -> String {
-    match error {
+    let text: String = match error {
         OperationError::Internal(_) => "the service failed; the fault has been logged".into(),
         OperationError::Invalid(errors) => errors.first().map_or_else(String::new, ToString::to_string),
         other => other.to_string(),
-    }
+    };
+    text.replace('\0', "\u{fffd}")
 }
 
 /// The file as a thread reads it.

@@ -3,12 +3,14 @@
 mod message;
 mod send;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::domain::webhook::{DeliveryId, WebhookId, WebhookSecret};
-use crate::ledger::{DeliveryCursor, DeliveryFilter, WebhookCursor};
+use crate::ledger::{DeliveryCursor, DeliveryFilter, UnreadWebhook, WebhookCursor};
 use crate::operations::answers::{Rows, StoredDelivery, StoredWebhook, WebhookDetails};
 use crate::operations::core::Core;
+use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::{CreateWebhookRequest, DeliveriesRequest, Page};
 use crate::outbound::{Outbound, OutboundOptions};
@@ -59,13 +61,34 @@ impl Webhooks {
         Ok(WebhookDetails { stored, secret: None })
     }
 
-    /// Webhooks, newest first.
+    /// Webhooks, newest first, but for those that cannot be read.
     pub async fn list(&self, page: Page) -> Answer<Rows<WebhookDetails>> {
         let limit = page.rows_max();
         let after: Option<WebhookCursor> = page.after.as_deref().map(place).transpose()?;
         let rows = self.core.ledger.list_webhooks(after, limit + 1).await?;
-        let rows = Rows::page(rows, limit, |row| format!("{}:{}", row.created_at_ms, row.id));
-        Ok(rows.map(|stored| WebhookDetails { stored, secret: None }))
+        let Rows { data, next, as_of_ms } = Rows::page(rows, limit, |row| match row {
+            Ok(stored) => format!("{}:{}", stored.created_at_ms, stored.id),
+            Err(unread) => format!("{}:{}", unread.created_at_ms, unread.id),
+        });
+        let readable = self.readable(data).await.into_iter();
+        let data = readable.map(|stored| WebhookDetails { stored, secret: None }).collect();
+        Ok(Rows { data, next, as_of_ms })
+    }
+
+    /// Those that can be read. The others are reported.
+    async fn readable(&self, found: Vec<Result<StoredWebhook, UnreadWebhook>>) -> Vec<StoredWebhook> {
+        let mut readable = Vec::new();
+        for webhook in found {
+            match webhook {
+                Ok(stored) => readable.push(stored),
+                Err(UnreadWebhook { id, why, .. }) => self.pass_over(id, &why).await,
+            }
+        }
+        readable
+    }
+
+    async fn pass_over(&self, id: WebhookId, why: &(impl Display + Sync)) {
+        self.core.damage.pass_over(Work::Delivery, &format!("webhook {id}"), why).await;
     }
 
     /// Deletes a webhook with its deliveries.

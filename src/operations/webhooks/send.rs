@@ -4,12 +4,13 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::future::join_all;
+use futures::stream::{self, StreamExt};
 use rand::seq::SliceRandom;
 use tokio::time::Instant;
 
 use super::{Webhooks, message};
-use crate::domain::webhook::{RETRIED_FOR_MS, wait_ms};
+use crate::domain::webhook::{RETRIED_FOR_MS, WebhookId, wait_ms};
 use crate::ledger::{Attempted, ClaimedDelivery, StoredWebhook};
 use crate::operations::error::Answer;
 use crate::outbound::{Call, NoAnswer};
@@ -43,21 +44,40 @@ impl AddAssign for Delivered {
 
 impl Webhooks {
     /// Sends deliveries that are due, those of one receiver apart from those of others. Instances may do so at once:
-    /// each delivery is claimed first. One whose sender died is sent again when its claim ends.
+    /// each delivery is claimed first. One whose sender died is sent again when its claim ends. What cannot be read is
+    /// reported, and holds up no other receiver.
+    ///
+    /// Errors: the ledger was away for one receiver at least. What can be sent to the others is sent.
     pub async fn deliver(&self) -> Answer<Delivered> {
         let until = Instant::now() + RUN_MAX;
-        let mut due = self.core.ledger.due_webhooks(self.core.clock.now_ms()).await?;
+        let found = self.core.ledger.due_webhooks(self.core.clock.now_ms()).await?;
+        let mut due = self.readable(found).await;
         // So that no receiver comes last in each run.
         due.shuffle(&mut rand::rng());
-        let sent = stream::iter(due).map(|webhook| self.deliver_to(webhook, until));
-        sent.buffer_unordered(RECEIVERS).try_fold(Delivered::default(), add).await
+        let sending = stream::iter(due).map(|webhook| self.deliver_to(webhook, until));
+        let ended: Vec<_> = sending.buffer_unordered(RECEIVERS).collect().await;
+        let (mut done, mut away) = (Delivered::default(), None);
+        for (webhook, sent) in ended {
+            match sent {
+                Ok(sent) => done += sent,
+                Err(error) if error.is_server_away() => away = away.or(Some(error)),
+                Err(error) => self.pass_over(webhook, &error).await,
+            }
+        }
+        away.map_or(Ok(done), Err)
     }
 
     /// Sends to one receiver until nothing is due. One that does not answer is left alone until the next run.
-    async fn deliver_to(&self, webhook: StoredWebhook, until: Instant) -> Answer<Delivered> {
+    async fn deliver_to(&self, webhook: StoredWebhook, until: Instant) -> (WebhookId, Answer<Delivered>) {
         let is_silent = AtomicBool::new(false);
-        let lanes = stream::iter(0..LANES).map(|_| self.lane(&webhook, until, &is_silent));
-        lanes.buffer_unordered(LANES).try_fold(Delivered::default(), add).await
+        let lanes = (0..LANES).map(|_| self.lane(&webhook, until, &is_silent));
+        // Each is waited for: a lane that fails must not cut off what the other one is sending.
+        let mut ended = join_all(lanes).await.into_iter();
+        let sent: Answer<Delivered> = ended.try_fold(Delivered::default(), |mut sum, more| {
+            sum += more?;
+            Ok(sum)
+        });
+        (webhook.id, sent)
     }
 
     async fn lane(
@@ -122,9 +142,4 @@ impl Webhooks {
             .then(|| (at_ms.saturating_add(wait_ms).min(until_ms), until_ms));
         Attempted { at_ms, status, error, again }
     }
-}
-
-async fn add(mut sum: Delivered, more: Delivered) -> Answer<Delivered> {
-    sum += more;
-    Ok(sum)
 }

@@ -338,7 +338,7 @@ async fn violations(ledger: &Ledger, plans: &mut Plans) {
 /// What is asked about webhooks and their deliveries.
 async fn webhooks(ledger: &Ledger, plans: &mut Plans) {
     let first = plans.of("list_webhooks", ledger.list_webhooks(None, 50)).await;
-    let last = first.last().map(|last| (last.created_at_ms, last.id));
+    let last = first.last().map(|last| last.as_ref().unwrap()).map(|last| (last.created_at_ms, last.id));
     plans.of("list_webhooks", ledger.list_webhooks(last, 50)).await;
     let id = WebhookId::from_uuid(Uuid::from_u128(1));
     plans.of("webhook", ledger.webhook(id)).await;
