@@ -509,6 +509,21 @@ async fn a_sender_that_trickles_on_after_its_bill_is_refused_has_its_answer_in_t
 }
 
 #[tokio::test]
+async fn while_the_gate_is_away_a_bill_is_refused_before_it_is_sent() {
+    let mut app = impatient().await;
+    app.redis.kill9().unwrap();
+    // Nothing of the bill follows its head.
+    let refused = app.send_raw(begun(&app, "away", "").as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    assert_eq!(app.get(BILLS).await.expect(200).body["data"], json!([]), "it is no comparison");
+    app.redis.restart().unwrap();
+    let query = format!("{SPAN}&{BY_JOB}&tenant=acme");
+    let taken = until_answered(|| send_as(&app, &query, "away", "job,pages\na,1\n")).await;
+    assert_eq!(counts(&ended(&app, taken.text("/id")).await), [0, 0, 1, 0]);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_bill_whose_instance_is_gone_counts_as_failed_and_can_be_sent_again() {
     let app = with_uses(&[Used("acme", "10T09:00:00", 3, "a")]).await;
     let query = format!("{SPAN}&{BY_JOB}&tenant=acme");
