@@ -460,11 +460,10 @@ async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     app.finish().await;
 }
 
-/// A service that waits for bodies, and for what it asks itself, a little longer than a second at most.
+/// A service that waits four seconds for a body.
 async fn impatient() -> TestApp {
-    let app = an_app().at(NOW).without_jobs().with("http.request_timeout_ms", 1_500);
-    let app = app.with("redis.response_timeout_ms", 1_000).with("ledger.ack_timeout_ms", 1_000);
-    let app = app.with("ledger.restore_wait_ms", 1_000).start().await;
+    let app = an_app().at(NOW).without_jobs().with("http.request_timeout_ms", 4_000);
+    let app = app.with("ledger.ack_timeout_ms", 3_000).with("ledger.restore_wait_ms", 3_000).start().await;
     app.without_limits().await;
     app
 }
