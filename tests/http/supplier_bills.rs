@@ -460,11 +460,10 @@ async fn a_bill_that_breaks_off_fails_and_can_be_sent_again() {
     app.finish().await;
 }
 
-/// A service that waits for bodies, and for what it asks itself, a little longer than a second at most.
+/// A service that waits four seconds for a body.
 async fn impatient() -> TestApp {
-    let app = an_app().at(NOW).without_jobs().with("http.request_timeout_ms", 1_500);
-    let app = app.with("redis.response_timeout_ms", 1_000).with("ledger.ack_timeout_ms", 1_000);
-    let app = app.with("ledger.restore_wait_ms", 1_000).start().await;
+    let app = an_app().at(NOW).without_jobs().with("http.request_timeout_ms", 4_000);
+    let app = app.with("ledger.ack_timeout_ms", 3_000).with("ledger.restore_wait_ms", 3_000).start().await;
     app.without_limits().await;
     app
 }
@@ -505,6 +504,21 @@ async fn a_sender_that_trickles_on_after_its_bill_is_refused_has_its_answer_in_t
     let read = tokio::time::timeout(Duration::from_secs(15), reads.read_line(&mut line)).await;
     assert!(read.is_ok() && line.starts_with("HTTP/1.1 422"), "{line}");
     trickling.abort();
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn while_the_gate_is_away_a_bill_is_refused_before_it_is_sent() {
+    let mut app = impatient().await;
+    app.redis.kill9().unwrap();
+    // Nothing of the bill follows its head.
+    let refused = app.send_raw(begun(&app, "away", "").as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    assert_eq!(app.get(BILLS).await.expect(200).body["data"], json!([]), "it is no comparison");
+    app.redis.restart().unwrap();
+    let query = format!("{SPAN}&{BY_JOB}&tenant=acme");
+    let taken = until_answered(|| send_as(&app, &query, "away", "job,pages\na,1\n")).await;
+    assert_eq!(counts(&ended(&app, taken.text("/id")).await), [0, 0, 1, 0]);
     app.finish().await;
 }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio_postgres::Client;
+use tollgate::domain::ids::IdempotencyKey;
+use tollgate::domain::supplier_bill::{BillId, BillTerms};
 use tollgate::domain::usage::Granularity;
 use tollgate::ledger::{Ledger, LedgerError, LedgerOptions, UsageQuery};
 
@@ -66,6 +69,28 @@ async fn a_snapshot_that_is_given_up_leaves_nothing_running_at_the_server() {
         () = waiting(&watch, 1) => {}
     }
     drop(snapshot);
+    waiting(&watch, 0).await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_with_a_bill_that_is_given_up_leaves_nothing_running_at_the_server() {
+    let (database, ledger) = used().await;
+    let terms: BillTerms = serde_json::from_value(json!({
+        "supplier": "s", "tenant": "acme", "meter": "ocr.page", "from_ms": 0, "to_ms": 4_000_000_000_000_i64,
+        "columns": { "amount": "pages", "reference": "job", "time": null, "tenant": null }, "reference": "reservation",
+        "delimiter": 44, "tolerance": { "amount": "0", "percent": "0", "seconds": 0 }, "dry_run": false
+    }))
+    .unwrap();
+    let (id, use_lasts) = (BillId::of(&IdempotencyKey::parse("slow").unwrap()), Duration::from_secs(86_400));
+    let (holder, watch) = (connect(&database).await, connect(&database).await);
+    holder.batch_execute("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let mut session = ledger.bill_session().await.unwrap();
+    tokio::select! {
+        _ = session.compare(id, 1, &terms, use_lasts) => panic!("the lock holds up no comparison"),
+        () = waiting(&watch, 1) => {}
+    }
+    drop(session);
     waiting(&watch, 0).await;
     holder.batch_execute("ROLLBACK").await.unwrap();
 }

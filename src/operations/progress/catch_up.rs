@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::BookingProgress;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
-use crate::gate::GateError;
+use crate::gate::{GateError, OutboxState};
 use crate::ledger::AbandonedTail;
 use crate::operations::error::{Answer, OperationError};
 
@@ -74,12 +74,18 @@ impl BookingProgress {
         ))
     }
 
-    /// Waits at most `patience` until the ledger has booked all that any outbox holds now.
-    pub(in crate::operations) async fn catch_up_all(&self, patience: Duration) -> Answer<()> {
+    /// What all outboxes hold now.
+    pub(in crate::operations) async fn look_at_all(&self) -> Answer<Vec<OutboxState>> {
         let standings = self.gate.look(|| self.wall_clock.now_ms()).await?;
         if standings.len() != self.gate.partitions().count() {
             return Err(OperationError::GateUnavailable("an outbox could not be looked at".into()));
         }
+        Ok(standings)
+    }
+
+    /// Waits at most `patience` until the ledger has booked all that any outbox holds now.
+    pub(in crate::operations) async fn catch_up_all(&self, patience: Duration) -> Answer<()> {
+        let standings = self.look_at_all().await?;
         let booked = async {
             loop {
                 let cursors = self.ledger.cursors().await?;

@@ -50,7 +50,8 @@ impl SupplierBills {
 
     /// Begins a comparison, once under its key, and takes the bill. A bill that failed begins again.
     ///
-    /// Errors: an unknown tenant or meter; another comparison under this key; [`OperationError::Overloaded`].
+    /// Errors: an unknown tenant or meter; another comparison under this key; [`OperationError::Overloaded`]; the gate is
+    /// away, so that nobody knows whether all is booked.
     pub async fn receive(&self, request: BillRequest, actor: &str) -> Answer<BillUpload> {
         let BillRequest { key, terms } = request;
         let (id, fingerprint) = (BillId::of(&key), terms.fingerprint());
@@ -67,6 +68,8 @@ impl SupplierBills {
                 format!("must be {} or later: entries before that are in archives", rfc3339(held_ms));
             return Err(OperationError::field("/from", message));
         }
+        // Found out after the bill was sent, it would have been sent for nothing.
+        self.core.progress.look_at_all().await.map_err(not_all_is_booked)?;
         let running = self.running.clone().try_acquire_owned().map_err(|_| OperationError::Overloaded)?;
         let new = NewBill { id, terms: terms.clone(), created_by: actor.to_owned() };
         let attempt = match self.core.ledger.begin_bill(new).await? {
@@ -168,6 +171,11 @@ fn repeated(stored: StoredBill, fingerprint: [u8; 32]) -> Answer<BillUpload> {
         return Err(OperationError::InUse(format!("the bill of reconciliation {id} is still being sent")));
     }
     Ok(BillUpload::of_repeat(stored))
+}
+
+/// The error for a bill that is not compared because some of the use may not be booked.
+fn not_all_is_booked(error: OperationError) -> OperationError {
+    OperationError::LedgerUnavailable(format!("not all is booked yet: {error}"))
 }
 
 async fn find(core: &Core, id: BillId) -> Answer<StoredBill> {

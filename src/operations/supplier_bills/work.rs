@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::sync::{mpsc, oneshot};
 
+use super::not_all_is_booked;
 use super::upload::Chunk;
 use crate::domain::field_error::child;
 use crate::domain::supplier_bill::reading::{BillFault, BillReader, BillRow, ROWS_MAX};
@@ -102,9 +103,7 @@ impl Work {
             // The caller may have gone.
             let _ = loaded.send(Ok(()));
         }
-        let caught_up = self.core.progress.catch_up_all(BOOKS_WITHIN).await;
-        caught_up
-            .map_err(|error| OperationError::LedgerUnavailable(format!("not all is booked yet: {error}")))?;
+        self.core.progress.catch_up_all(BOOKS_WITHIN).await.map_err(not_all_is_booked)?;
         match session.compare(self.id, self.attempt, &self.terms, self.use_lasts()).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(overtaken()),
