@@ -74,16 +74,6 @@ impl<T> Sum<T> {
         }
         Ok(())
     }
-
-    /// This one with what comes after it.
-    fn with(mut self, later: Self) -> Self {
-        self.amount += later.amount;
-        self.count += later.count;
-        self.at_ms = self.at_ms.max(later.at_ms);
-        self.named.extend(later.named);
-        self.named.truncate(NAMED_MAX);
-        self
-    }
 }
 
 /// Uses and rows that belong together.
@@ -120,62 +110,9 @@ pub(super) struct Group {
     pub(super) scope: String,
     pub(super) reference: String,
     tenant: Option<String>,
-    uses: Uses,
+    here: Sum<Uuid>,
     there: Sum<u64>,
-}
-
-/// Uses in the span, and those near it, which the bill may have or not. They come in the order of time; where none is
-/// in the span, all count as before it.
-#[derive(Debug, Clone, Default)]
-struct Uses {
-    before: Sum<Uuid>,
-    inside: Sum<Uuid>,
-    after: Sum<Uuid>,
-}
-
-impl Uses {
-    fn add(
-        &mut self,
-        amount: Decimal,
-        at_ms: i64,
-        reservation: Uuid,
-        is_inside: bool,
-    ) -> Result<(), Unmatchable> {
-        let sum = self.before.amount + self.inside.amount + self.after.amount;
-        if sum.checked_add(amount).is_none_or(|sum| sum.abs() > SUM_MAX) {
-            return Err(Unmatchable::TooLarge);
-        }
-        let part = match (is_inside, self.inside.count) {
-            (true, _) => &mut self.inside,
-            (false, 0) => &mut self.before,
-            (false, _) => &mut self.after,
-        };
-        part.add(amount, at_ms, reservation)
-    }
-
-    /// Those that the bill is about, where it says this: all in the span, and of those before it and after it the ones
-    /// with which the amounts agree, or are nearest.
-    fn billed(self, there: &Sum<u64>, tolerance: &Tolerance) -> Sum<Uuid> {
-        let Self { before, inside, after } = self;
-        if inside.count == 0 {
-            return before;
-        }
-        if there.count == 0 || before.count + after.count == 0 {
-            return inside;
-        }
-        let distance = |sum: &Sum<Uuid>| {
-            (!tolerance.covers(sum.amount, there.amount), (sum.amount - there.amount).abs())
-        };
-        let from_before = before.with(inside.clone());
-        let choices = [inside.clone().with(after.clone()), from_before.clone(), from_before.with(after)];
-        let mut best = inside;
-        for choice in choices {
-            if distance(&choice) < distance(&best) {
-                best = choice;
-            }
-        }
-        best
-    }
+    has_inside: bool,
 }
 
 impl Group {
@@ -184,8 +121,9 @@ impl Group {
             scope: item.scope.clone(),
             reference: item.reference.clone(),
             tenant: (!item.scope.is_empty()).then(|| item.scope.clone()),
-            uses: Uses::default(),
+            here: Sum::default(),
             there: Sum::default(),
+            has_inside: false,
         };
         group.add(item)?;
         Ok(group)
@@ -209,8 +147,9 @@ impl Group {
         match item.source {
             Source::Row { line } => self.there.add(item.amount, item.at_ms, line),
             Source::Use { tenant, reservation, is_inside } => {
+                self.has_inside |= is_inside;
                 self.tenant.get_or_insert(tenant);
-                self.uses.add(item.amount, item.at_ms, reservation, is_inside)
+                self.here.add(item.amount, item.at_ms, reservation)
             }
         }
     }
@@ -218,9 +157,7 @@ impl Group {
     /// What is so of the group; none for uses outside of the span that are not on the bill. A row that charges nothing
     /// misses nothing.
     pub(super) fn conclude(self, tolerance: &Tolerance) -> Option<Finding> {
-        let Self { tenant, reference, uses, there, .. } = self;
-        let has_inside = uses.inside.count > 0;
-        let here = uses.billed(&there, tolerance);
+        let Self { tenant, reference, here, there, has_inside, .. } = self;
         let outcome = match (here.count, there.count) {
             (_, 0) if !has_inside => return None,
             (_, 0) => Outcome::MissingThere,

@@ -71,8 +71,8 @@ struct Bounded<R> {
     has_begun: bool,
 }
 
-/// How long a byte order mark is.
-const MARK_BYTES: usize = 3;
+/// A byte order mark and a byte after it: the parser takes a mark alone for the end.
+const FIRST_BYTES: usize = 4;
 
 /// The words of an error that says that a row is too long.
 const TOO_LONG: &str = "the row is too long";
@@ -84,7 +84,7 @@ impl<R: Read> Read for Bounded<R> {
         }
         let mut count = self.inner.read(into)?;
         // The parser strips a byte order mark only if it sees all of it at once.
-        while !self.has_begun && (1..MARK_BYTES.min(into.len())).contains(&count) {
+        while !self.has_begun && (1..FIRST_BYTES.min(into.len())).contains(&count) {
             match self.inner.read(&mut into[count..])? {
                 0 => break,
                 more => count += more,

@@ -1,4 +1,3 @@
-mod near_amounts;
 mod reading;
 
 use proptest::prelude::*;
@@ -144,24 +143,6 @@ fn said(findings: &[Finding]) -> Vec<String> {
     vec![billed("", "1", 0, 2), billed("", "1", 0, 3), used("", "2", 1)],
     &["missing_here 0 1", "missing_here 0 1", "missing_there 2 0"]
 )]
-#[case::of_two_months_the_first_one(
-    vec![used("a", "3", SPAN_SECONDS - 5), used("a", "4", SPAN_SECONDS + 5), billed("a", "3", 0, 2)],
-    &["matched 3 3"]
-)]
-#[case::of_two_months_the_second_one(
-    vec![used("a", "3", -5), used("a", "4", 5), billed("a", "4", 0, 2)],
-    &["matched 4 4"]
-)]
-#[case::of_two_months_both(vec![used("a", "3", -5), used("a", "4", 5), billed("a", "7", 0, 2)], &["matched 7 7"])]
-#[case::of_three_months_two(
-    vec![used("a", "1", -5), used("a", "2", 5), used("a", "4", SPAN_SECONDS + 5), billed("a", "6", 0, 2)],
-    &["matched 6 6"]
-)]
-#[case::of_two_months_nearest_to_one(
-    vec![used("a", "3", -5), used("a", "4", 5), billed("a", "5", 0, 2)],
-    &["different 4 5"]
-)]
-#[case::of_two_months_nothing(vec![used("a", "3", -5), used("a", "4", 5)], &["missing_there 4 0"])]
 #[case::around_the_span(vec![used("a", "3", -5), used("b", "4", -5), billed("a", "3", 0, 2)], &["matched 3 3"])]
 fn by_reference_sums_are_compared(#[case] items: Vec<Item>, #[case] expected: &[&str]) {
     assert_eq!(said(&compare(&by_reference(tolerance(10)), items)), expected);
@@ -245,6 +226,46 @@ fn near_amounts_are_paired_after_equal_ones() {
         billed("", "10.5", 6, 4),
     ];
     assert_eq!(said(&compare(&by_time(near), items)), ["different 9 10.5", "matched 3 2.5", "matched 4 4"]);
+}
+
+#[test]
+fn a_bill_of_which_nothing_fits_is_compared_without_a_look_at_each_use_for_each_row() {
+    const EACH: u64 = 30_000;
+    let near = Tolerance { percent: amount("1"), seconds: TOLERANCE_SECONDS_MAX, ..Tolerance::default() };
+    let second = |number: u64| i64::try_from(number).unwrap() % SPAN_SECONDS;
+    let here = (0..EACH).map(|number| used("", "1", second(number)));
+    let there = (0..EACH).map(|number| billed("", "3", second(number), number + 2));
+    let items = here.chain(there).collect();
+    let began = std::time::Instant::now();
+    let findings = compare(&by_time(near), items);
+    // A look at each would take minutes.
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    let missing = |outcome| findings.iter().filter(|finding| finding.outcome == outcome).count();
+    assert_eq!(missing(Outcome::MissingHere) + missing(Outcome::MissingThere), findings.len());
+    assert_eq!(findings.len(), usize::try_from(2 * EACH).unwrap());
+}
+
+/// The pairs that are made where each item is held against all that wait, the one that waits longest first.
+fn pairs_of_a_look_at_all(near: Tolerance, items: &[Item]) -> Vec<(Uuid, u64)> {
+    let (mut waiting, mut pairs) = (Vec::<&Item>::new(), Vec::new());
+    for item in items {
+        waiting.retain(|held| item.at_ms - held.at_ms <= near.ms());
+        let sides = |other: &Item| match (&item.source, &other.source) {
+            (Source::Use { reservation, .. }, Source::Row { line }) => {
+                Some(((item.amount, other.amount), (*reservation, *line)))
+            }
+            (Source::Row { line }, Source::Use { reservation, .. }) => {
+                Some(((other.amount, item.amount), (*reservation, *line)))
+            }
+            _ => None,
+        };
+        let fits = |other: &Item| sides(other).is_some_and(|((here, there), _)| near.covers(here, there));
+        match waiting.iter().copied().position(fits) {
+            Some(place) => pairs.extend(sides(waiting.remove(place)).map(|(_, names)| names)),
+            None => waiting.push(item),
+        }
+    }
+    pairs
 }
 
 #[test]
@@ -338,31 +359,6 @@ proptest! {
     }
 
     #[test]
-    fn by_reference_a_bill_may_have_what_is_around_the_span_or_not(
-        uses in prop::collection::vec((0..6_u8, 1..100_u32, -60..SPAN_SECONDS + 60), 1..40),
-        has_before in any::<bool>(),
-        has_after in any::<bool>(),
-    ) {
-        // Each job has a use in the span.
-        let uses: Vec<_> = (0..6).map(|job| (job, 7, 100)).chain(uses).collect();
-        let mut items: Vec<_> =
-            uses.iter().map(|(job, size, second)| used(&job.to_string(), &size.to_string(), *second)).collect();
-        let is_on_it = |second: &i64| match second {
-            ..0 => has_before,
-            0..SPAN_SECONDS => true,
-            _ => has_after,
-        };
-        let mut rows = 0;
-        for (job, size, second) in uses.iter().filter(|(_, _, second)| is_on_it(second)) {
-            rows += 1;
-            items.push(billed(&job.to_string(), &size.to_string(), *second, rows));
-        }
-        let findings = compare(&by_reference(tolerance(60)), items);
-        prop_assert!(findings.iter().all(|it| it.outcome == Outcome::Matched), "{:?}", said(&findings));
-        prop_assert_eq!(findings.iter().map(|it| it.there.count).sum::<u64>(), rows);
-    }
-
-    #[test]
     fn no_other_choice_of_pairs_leaves_less_over(
         uses in prop::collection::vec(-60..SPAN_SECONDS / 10, 0..14),
         after in prop::collection::vec(SPAN_SECONDS - 100..SPAN_SECONDS + 60, 0..14),
@@ -380,6 +376,32 @@ proptest! {
         let matched_too = around.iter().filter(|second| find_row(**second, &rows, &mut pairs, &mut vec![])).count();
         prop_assert_eq!(missing(Outcome::MissingThere), inside.len() - matched);
         prop_assert_eq!(missing(Outcome::MissingHere), rows.len() - matched - matched_too);
+    }
+
+    #[test]
+    fn amounts_that_nearly_agree_are_paired_as_by_a_look_at_all_that_wait(
+        uses in prop::collection::vec((1..2_000_u32, 0..SPAN_SECONDS), 0..60),
+        rows in prop::collection::vec((-300..2_000_i32, 0..SPAN_SECONDS), 0..60),
+        absolute in 0..40_u32,
+        percent in 0..=100_u32,
+        seconds in 0..3_000_u32,
+    ) {
+        let near = Tolerance {
+            amount: amount(&absolute.to_string()),
+            percent: amount(&percent.to_string()),
+            seconds,
+        };
+        let mut items = Vec::new();
+        for (number, (size, second)) in (1..).zip(&uses) {
+            let (tenant, reservation) = ("acme".to_owned(), Uuid::from_u128(number));
+            let source = Source::Use { tenant, reservation, is_inside: true };
+            items.push(Item { source, ..used("", &size.to_string(), *second) });
+        }
+        items.extend((2..).zip(&rows).map(|(line, (size, at))| billed("", &size.to_string(), *at, line)));
+        let mut findings = Vec::new();
+        walk(PassKind::NearAmounts, &by_time(near), &mut items, &mut findings);
+        let pairs: Vec<_> = findings.iter().map(|found| (found.here.named[0], found.there.named[0])).collect();
+        prop_assert_eq!(pairs, pairs_of_a_look_at_all(near, &items));
     }
 
     #[test]
