@@ -155,6 +155,7 @@ impl Ledger {
                 // A server on a system where it cannot look refuses that, and is used all the same.
                 let _ = client.batch_execute(LOOK_FOR_CLIENT).await;
             }
+            client.batch_execute(ENGLISH_MESSAGES).await?;
             client.batch_execute(&greeting).await?;
             Ok(client)
         };
@@ -398,8 +399,7 @@ const ENGLISH_MESSAGES: &str =
 fn greeting(options: &LedgerOptions, plans: &str) -> String {
     let timeout_ms = options.statement_timeout.as_millis();
     let mut greeting = format!(
-        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; \
-         {ENGLISH_MESSAGES} {plans}",
+        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; {plans}",
         timeout_ms * 2
     );
     if let Some(role) = &options.role {
@@ -435,7 +435,10 @@ async fn establish_now(url: &str, greeting: &str) -> Result<AsyncPgConnection, C
         // A server on a system where it cannot look refuses that, and is used all the same.
         let _ = connection.batch_execute(LOOK_FOR_CLIENT).await;
     }
-    connection.batch_execute(greeting).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    // Apart: a greeting may begin a transaction, whose isolation cannot be chosen after a block.
+    for statements in [ENGLISH_MESSAGES, greeting] {
+        connection.batch_execute(statements).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    }
     Ok(connection)
 }
 
