@@ -1,9 +1,10 @@
 -- include settle_counter
 -- Moves the record's totals and its counters in memory. Only counters move that still count work of the record's time.
--- Returns the line, from 0, whose total would take a counter beyond the largest amount.
+-- Returns the line, from 0, whose total would take a counter beyond the largest amount. One that the record does not
+-- name may be as full when it begins, and then stays so: it must not keep work from before it from being booked.
 local function plan_moves(record, totals, resolves)
   local open = record.state == STATE_RESERVED
-  for _, counter in ipairs(record.counters) do
+  for number, counter in ipairs(record.counters) do
     if counter.current then
       local largest
       local used, held = 0, counter.algorithm.held
@@ -21,7 +22,9 @@ local function plan_moves(record, totals, resolves)
       elseif counter.reserved < 0 then
         error('counter ' .. counter.field .. ' holds less than the reservation')
       end
-      if counter.consumed > 9e15 and largest then
+      if number > record.named then
+        counter.consumed = math.min(counter.consumed, 9e15)
+      elseif counter.consumed > 9e15 and largest then
         return largest - 1
       end
       counter.moved = true

@@ -160,7 +160,7 @@ impl Holds {
 
     fn add_units(&mut self, key: (Option<Subject>, CounterField, i64), units: Units, end_ms: i64) {
         let held = self.0.entry(key).or_insert(Held { units: Units::ZERO, first_end_ms: i64::MAX });
-        held.units = held.units.checked_add(units).unwrap_or(held.units);
+        held.units = held.units.checked_add(units).unwrap_or(Units::MAX);
         held.first_end_ms = held.first_end_ms.min(end_ms);
     }
 

@@ -1,5 +1,5 @@
 use rstest::rstest;
-use tollgate::domain::amount::Decimals;
+use tollgate::domain::amount::{Decimals, UNITS_MAX};
 use tollgate::domain::counted_meter::CountedMeter;
 use tollgate::domain::holds::NewCounter;
 use tollgate::domain::ids::{MeterId, OutboxId};
@@ -117,6 +117,24 @@ async fn holds_from_before_move_a_new_budget_by_the_factor_of_each_of_their_mete
     world.warm_up(WarmState::default()).await;
     assert_eq!(world.sweep(DUE_MS).await, 2);
     assert_eq!((world.counts(&month).await, world.counts(&budgeted).await), ((3, 0), (500, 0)));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_that_is_as_full_as_can_be_when_it_begins_keeps_no_work_from_before_from_being_booked(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    for key in ["a", "b"] {
+        world.hold(&pages(key, 6)).await;
+    }
+    world.suspend(None).await;
+    world.warm_up(with_new_month(told(&[(b"month---", UNITS_MAX - 3, 12)]))).await;
+    for key in ["a", "b"] {
+        assert_matches!(world.consume(key, total("6"), true).await, ResolveOutcome::Done { .. });
+    }
+    assert_eq!(world.day().await, (12, 0));
+    assert_eq!(world.counts(&limit(b"month---", UNITS_MAX)).await, (UNITS_MAX, 0));
 }
 
 #[rstest]
