@@ -50,8 +50,8 @@ impl SupplierBills {
 
     /// Begins a comparison, once under its key, and takes the bill. A bill that failed begins again.
     ///
-    /// Errors: an unknown tenant or meter; another comparison under this key; [`OperationError::Overloaded`]; the gate is
-    /// away, so that nobody knows whether all is booked.
+    /// Errors: an unknown tenant or meter; another comparison under this key; [`OperationError::Overloaded`]; the gate
+    /// is away, so that nobody knows whether all is booked.
     pub async fn receive(&self, request: BillRequest, actor: &str) -> Answer<BillUpload> {
         let BillRequest { key, terms } = request;
         let (id, fingerprint) = (BillId::of(&key), terms.fingerprint());
