@@ -44,6 +44,7 @@ mod intervals;
 mod kinds;
 mod leaked_report;
 mod leaky_bucket;
+mod light_logs;
 mod light_reservations;
 mod list_files;
 mod load;
