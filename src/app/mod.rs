@@ -17,8 +17,8 @@ pub use doctor::{Finding, Verdict, doctor};
 pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
 pub use operator::{inspect, quarantine, status, unbilled, verify};
 pub use options::{
-    CheckLine, Migrated, MonthLine, ParkedAction, ParkedLine, ParkedReport, QuarantineAction, QuarantineLine,
-    Role, ServeOptions, UpOptions, VerifyReport,
+    CheckLine, MonthLine, ParkedAction, ParkedLine, ParkedReport, QuarantineAction, QuarantineLine, Role,
+    ServeOptions, UpOptions, VerifyReport,
 };
 pub use parked::parked;
 pub use running::{App, AppError};

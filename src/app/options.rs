@@ -45,38 +45,6 @@ pub struct ServeOptions {
     pub test_clock: Option<jiff::Timestamp>,
 }
 
-/// What `migrate` did.
-#[derive(Debug, Clone, Default)]
-pub struct Migrated {
-    /// The names of the migrations that ran, in order.
-    pub applied: Vec<String>,
-    /// The roles of the service that the server still does not have.
-    pub missing_roles: Vec<String>,
-}
-
-impl Migrated {
-    /// Which roles are missing, and what that means.
-    pub fn warning(&self) -> Option<String> {
-        let names = self.missing_roles.join(" and ");
-        (!names.is_empty()).then(|| {
-            format!(
-                "Postgres lacks the role {names}, and this user may not create roles: `postgres.role` cannot be set, \
-                and the service works with all the rights of its user"
-            )
-        })
-    }
-
-    /// The statements that make them, and what to do then.
-    pub fn remedy(&self) -> String {
-        let make = |role: &String| format!("CREATE ROLE {role} NOLOGIN;");
-        let statements: Vec<_> = self.missing_roles.iter().map(make).collect();
-        format!(
-            "have a user who may create roles run `{}`, and then migrate again: that gives the roles their rights",
-            statements.join(" ")
-        )
-    }
-}
-
 /// What `verify` found.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyReport {

@@ -6,10 +6,10 @@ use secrecy::ExposeSecret;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::installation::{Servers, say_installation};
-use super::options::{Migrated, ServeOptions};
+use super::options::ServeOptions;
 use super::running::{App, AppError};
 use crate::clock::Clock;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Migrated};
 use crate::settings::{Environment, Settings, key_from_environment};
 use crate::telemetry;
 
@@ -51,11 +51,8 @@ pub(super) async fn stop_or_leave(app: App, mut signals: StopSignals) -> anyhow:
 pub async fn migrate(config: Option<PathBuf>) -> anyhow::Result<Migrated> {
     let settings = load(config, None)?;
     say_installation(Servers::of(&settings));
-    let url = settings.postgres.url.expose_secret();
-    let of_ledger = |source| AppError::ledger(&settings, source);
-    let applied = Ledger::migrate(url).await.map_err(of_ledger)?;
-    let missing_roles = Ledger::missing_roles(url).await.map_err(of_ledger)?;
-    Ok(Migrated { applied, missing_roles })
+    let migrated = Ledger::migrate(settings.postgres.url.expose_secret()).await;
+    migrated.map_err(|source| AppError::ledger(&settings, source).into())
 }
 
 /// The effective configuration, or why it cannot be used.

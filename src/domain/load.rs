@@ -20,10 +20,10 @@ pub const CALM_MS: i64 = 10_000;
 
 /// How much of what can be done is being done, in parts per thousand; 1,000 is all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Amount", into = "String")]
 pub struct LoadFactor(u16);
 
-/// A text is no load.
+/// A number is no load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be \"0\" to \"1\" in plain digits, with at most 3 decimals")]
 pub struct InvalidLoad;
@@ -53,18 +53,18 @@ impl LoadFactor {
 impl FromStr for LoadFactor {
     type Err = InvalidLoad;
     fn from_str(text: &str) -> Result<Self, InvalidLoad> {
-        let decimals = Decimals::new(3).ok_or(InvalidLoad)?;
-        let units = Amount::parse(text).and_then(|amount| amount.to_units(decimals));
-        let units = units.map_err(|_| InvalidLoad)?;
-        let thousandths = u16::try_from(units.get()).map_err(|_| InvalidLoad)?;
-        if thousandths <= 1_000 { Ok(Self(thousandths)) } else { Err(InvalidLoad) }
+        Amount::parse(text).map_err(|_| InvalidLoad)?.try_into()
     }
 }
 
-impl TryFrom<String> for LoadFactor {
+/// It is read as every number is: from a string or an integer.
+impl TryFrom<Amount> for LoadFactor {
     type Error = InvalidLoad;
-    fn try_from(text: String) -> Result<Self, InvalidLoad> {
-        text.parse()
+    fn try_from(amount: Amount) -> Result<Self, InvalidLoad> {
+        let decimals = Decimals::new(3).ok_or(InvalidLoad)?;
+        let units = amount.to_units(decimals).map_err(|_| InvalidLoad)?;
+        let thousandths = u16::try_from(units.get()).map_err(|_| InvalidLoad)?;
+        if thousandths <= 1_000 { Ok(Self(thousandths)) } else { Err(InvalidLoad) }
     }
 }
 

@@ -23,7 +23,6 @@ use crate::operations::answers::PushedLoad;
 struct LoadBody {
     /// `0` to `1`, with at most three decimals: limits with `load_scaled` have three quarters of their capacity from
     /// `0.6` on, and a half from `0.8` on.
-    #[schema(value_type = String, pattern = r"^(0*1(\.0*)?|0+(\.[0-9]{1,3}0*)?)$", example = "0.85")]
     factor: LoadFactor,
     /// For how long it holds unless it is pushed again, 1 to 86400 seconds.
     #[schema(value_type = u32, minimum = 1, maximum = 86_400, example = 60)]

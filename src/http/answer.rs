@@ -94,7 +94,7 @@ pub(super) fn json(
     Ok(builder.content_type("application/json").body(to_json(answer)?))
 }
 
-/// A page of a list, newest first.
+/// A page of a list: newest first, unless the call says by what else it is sorted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct List<T> {
     /// The rows.

@@ -18,21 +18,48 @@ const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
 /// The advisory lock under which schemas change, one instance at a time.
 const LOCK: i64 = 0x746f_6c6c_6761;
 
+/// What a migration did.
+#[derive(Debug, Clone, Default)]
+pub struct Migrated {
+    /// The names of the migrations that ran, in order.
+    pub applied: Vec<String>,
+    /// The roles of the service that the server still does not have.
+    pub missing_roles: Vec<String>,
+}
+
+impl Migrated {
+    /// Which roles are missing, and what that means.
+    pub fn warning(&self) -> Option<String> {
+        let names = self.missing_roles.join(" and ");
+        (!names.is_empty()).then(|| {
+            format!(
+                "Postgres lacks the role {names}, and this user may not create roles: `postgres.role` cannot be set, \
+                and the service works with all the rights of its user"
+            )
+        })
+    }
+
+    /// The statements that make them, and what to do then.
+    pub fn remedy(&self) -> String {
+        let make = |role: &String| format!("CREATE ROLE {role} NOLOGIN;");
+        let statements: Vec<_> = self.missing_roles.iter().map(make).collect();
+        format!(
+            "have a user who may create roles run `{}`, and then migrate again: that gives the roles their rights",
+            statements.join(" ")
+        )
+    }
+}
+
 impl Ledger {
     /// Applies the missing migrations, and gives the service's roles the rights that they lack; only one instance does
-    /// so at a time. Returns the names applied, in order. The user of `url` must be allowed to create tables. Needs a
-    /// multi-thread runtime.
-    pub async fn migrate(url: &str) -> Result<Vec<String>, LedgerError> {
+    /// so at a time. The user of `url` must be allowed to create tables. Needs a multi-thread runtime.
+    pub async fn migrate(url: &str) -> Result<Migrated, LedgerError> {
         let migrating = locked(url, |harness| names(harness.run_pending_migrations(MIGRATIONS)));
         let (applied, mut connection) = migrating.await?;
         make_roles(&mut connection).await?;
         give_rights(&mut connection).await?;
-        Ok(applied)
-    }
-
-    /// The roles of the service that the server does not have, in order.
-    pub async fn missing_roles(url: &str) -> Result<Vec<String>, LedgerError> {
-        missing_roles(&mut connected(url).await?).await
+        let missing_roles = missing_roles(&mut connection).await?;
+        Ok(Migrated { applied, missing_roles })
     }
 
     /// The names of the migrations not applied yet, in order. It only reads, so that a role that owns no table may ask.

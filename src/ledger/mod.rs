@@ -153,6 +153,7 @@ pub use key_filters::{FilterCursor, FilterList, Mergeable, Unbooked};
 pub use keys::{NextKey, StoredKey};
 pub use loads::{LOAD_NOTICE, LOADS_MAX, PushedLoad};
 pub use losses::{Loss, LostUnits};
+pub use migrations::Migrated;
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
 pub use open_holds::TornHold;

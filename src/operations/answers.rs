@@ -207,7 +207,7 @@ pub struct Checked {
     pub code: Option<RefusalCode>,
 }
 
-/// A page of a list, newest first.
+/// A page of a list: newest first, unless its verb says by what else it is sorted.
 #[derive(Debug, Clone)]
 pub struct Rows<T> {
     /// The rows.

@@ -144,6 +144,18 @@ async fn the_contract_names_exactly_the_words_by_which_each_report_can_be_split(
 }
 
 #[tokio::test]
+async fn the_contract_promises_the_newest_first_only_where_a_list_is_sorted_so() {
+    let contract = contract().await;
+    let schemas = contract["components"]["schemas"].as_object().unwrap();
+    let lists: Vec<_> = schemas.iter().filter(|(name, _)| name.starts_with("List_")).collect();
+    assert!(lists.len() > 10, "{lists:?}");
+    for (name, list) in lists {
+        let text = list["description"].as_str().unwrap();
+        assert!(text.contains("newest first, unless the call says"), "{name}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn the_contract_lets_the_id_of_a_put_stand_in_its_path_alone() {
     let contract = contract().await;
     for kind in ["meters", "operations", "plans", "limits", "tenants"] {

@@ -161,6 +161,8 @@ async fn a_load_is_pushed_by_admins_with_a_share_and_an_end() {
         ("gpu", at("-0.1", 60), "/factor"),
         ("gpu", at("0.12345", 60), "/factor"),
         ("gpu", json!({ "factor": 0.5, "ttl_seconds": 60 }), "/factor"),
+        ("gpu", json!({ "factor": 2, "ttl_seconds": 60 }), "/factor"),
+        ("gpu", json!({ "factor": -1, "ttl_seconds": 60 }), "/factor"),
         ("gpu", at("0.5", 0), "/ttl_seconds"),
         ("gpu", at("0.5", 86_401), "/ttl_seconds"),
         ("gpu", at("0.5", 60).with("until", "2027-01-01T00:00:00Z"), "/until"),
@@ -181,6 +183,10 @@ async fn a_load_is_pushed_by_admins_with_a_share_and_an_end() {
     refused.is_problem(422, "validation_failed");
     assert_eq!(refused.pointers(), ["/name"]);
     app.put(&format!("{LOAD}/load-7"), at("0.2", 600)).await.expect(200);
+    for (sent, shown) in [(json!(1), "1"), (json!("1"), "1"), (json!(0), "0")] {
+        let body = json!({ "factor": sent, "ttl_seconds": 600 });
+        assert_eq!(app.put(&format!("{LOAD}/load-7"), body).await.expect(200).text("/factor"), shown);
+    }
     app.finish().await;
 }
 

@@ -98,6 +98,16 @@ async fn waiting_does_not_help_where_a_prepaid_balance_is_used_up_and_a_grant_do
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_several_reasons_that_no_wait_cures_the_spent_balance_comes_first() {
+    let app = with(quota_of("0").with("mode", "prepaid")).await;
+    app.with_plan(json!([day_of("10")]), json!([quota_of("0").with("mode", "prepaid")])).await;
+    let refused = app.post(RESERVATIONS, pages("20")).await;
+    refused.is_problem(402, "balance_exhausted");
+    assert_eq!(refused.body["refused_by"].as_array().unwrap().len(), 2, "{refused:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_quota_with_an_overdraft_goes_below_zero_so_far_and_no_further() {
     let app = with(quota_of("10").with("mode", "overdraft").with("overdraft", "5")).await;
     app.use_pages("most", "12").await.expect(201);

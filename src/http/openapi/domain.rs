@@ -20,6 +20,7 @@ use crate::domain::ids::{
 };
 use crate::domain::instant::Instant;
 use crate::domain::limit::Limit;
+use crate::domain::load::LoadFactor;
 use crate::domain::meter::Meter;
 use crate::domain::operation::Operation;
 use crate::domain::plan::PlanDocument;
@@ -90,6 +91,7 @@ schemas! {
     OperationId: "OperationId";
     Ban: "Ban";
     BanId: "BanId";
+    LoadFactor: "LoadFactor";
     LoadName: "LoadName";
     Override: "Override";
     OverrideId: "OverrideId";

@@ -76,11 +76,11 @@ pub struct Refusal {
 /// Why a request is refused, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalCode {
+    /// Only a grant helps.
+    BalanceExhausted,
     /// The amount is larger than a whole capacity, or the plan has no room for the meter at all: only another plan
     /// helps.
     ExceedsPlan,
-    /// Only a grant helps.
-    BalanceExhausted,
     /// An admin or a limit has banned the tenant or a subject of the call.
     Banned,
     /// Waiting helps (class quota).

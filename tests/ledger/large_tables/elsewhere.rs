@@ -9,7 +9,6 @@ pub(super) const ELSEWHERE: [(&str, &[&str]); 7] = [
             "install",
             "partitions",
             "migrate",
-            "missing_roles",
             "pending_migrations",
             "revert_migrations",
             "ensure_month_partitions",
